@@ -1,0 +1,21 @@
+// Matrix products through oneDNN, with primitives kept per shape.
+#pragma once
+
+#include "expedite/tensor/view.h"
+
+namespace expedite::kernels {
+
+struct MatmulOptions {
+  bool transpose_a = false;  // a is stored [K, M]
+  bool transpose_b = false;  // b is stored [N, K], as Hugging Face stores linear weights
+  bool accumulate = false;   // dst += instead of dst =
+};
+
+/// dst[M, N] = op(a)[M, K] · op(b)[K, N], accumulated in fp32.
+/// a and b: both f32 or both bf16, rows may be strided; dst: f32 or a's type (accumulate wants f32).
+/// Any of M, N, K may be zero (K = 0 gives zeros). Throws Error on shapes or types that do not fit.
+/// Runs on the calling thread's OpenMP team. Thread-safe. For a given (N, K, types) a row of dst does not
+/// depend, bit for bit, on M when `transpose_a` is false.
+void matmul(ConstTensorView a, ConstTensorView b, TensorView dst, MatmulOptions options = {});
+
+}  // namespace expedite::kernels

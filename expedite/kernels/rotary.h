@@ -1,0 +1,19 @@
+// Rotary position embedding (Su et al., 2021), in the half-split layout that Hugging Face checkpoints use.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "expedite/tensor/view.h"
+
+namespace expedite::kernels {
+
+enum class Rotation : std::uint8_t { forward, backward };  // backward rotates the other way: the gradient
+
+/// x: [T, heads, D], rotated in place; rows may be strided; f32 or bf16; D even. positions: [T].
+/// inverse_frequencies: [D / 2]; pair (i, i + D/2) of token t turns by positions[t] * inverse_frequencies[i].
+/// `attention_factor` multiplies cosine and sine (1 unless the model scales its rotary embedding).
+void rotary(TensorView x, std::span<const std::int32_t> positions, std::span<const float> inverse_frequencies,
+            float attention_factor, Rotation direction);
+
+}  // namespace expedite::kernels

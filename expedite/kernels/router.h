@@ -1,0 +1,48 @@
+// The router of an MoE layer, in fp32: scores, top-k choice, gate weights, and the losses that keep it
+// balanced.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "expedite/tensor/view.h"
+
+namespace expedite::kernels {
+
+enum class Scoring : std::uint8_t { softmax, sigmoid };
+
+struct RouterOptions {
+  std::int64_t top_k = 1;
+  Scoring scoring = Scoring::softmax;
+  bool renormalize = true;      // the k weights of a token are divided by their sum
+  float scaling_factor = 1.0F;  // multiplies the weights, after that
+};
+
+/// logits: f32 [T, E]. selection_bias: f32 [E] or empty; added to the scores for the choice only, never to
+/// weights (DeepSeek-V3's balancing without auxiliary loss). Of equal scores the lower expert wins. scores:
+/// f32 [T, E]; experts: i32 [T, k], by falling score, all different; weights: f32 [T, k]. Throws Error naming
+/// the first row whose logits are not finite, before anything is used.
+void route(ConstTensorView logits, std::span<const float> selection_bias, const RouterOptions& options,
+           TensorView scores, TensorView experts, TensorView weights);
+
+/// dlogits[T, E] (overwritten) from dweights[T, k]. The choice itself has no gradient.
+void route_backward(ConstTensorView dweights, ConstTensorView scores, ConstTensorView experts,
+                    const RouterOptions& options, TensorView dlogits);
+
+/// counts[e] += tokens that chose e (in any of their k slots). i64 [E].
+void count_experts(ConstTensorView experts, TensorView counts);
+
+/// score_sums[e] += sum over tokens of scores[t, e], f64-accurate in a fixed order. double [E] as a span.
+void sum_scores(ConstTensorView scores, std::span<double> score_sums);
+
+/// Gradient of the load-balancing loss (Switch Transformer, Fedus et al., 2021) with respect to the logits,
+/// added to dlogits[T, E], given d loss / d scores[t, e] = expert_gradient[e] for every token: softmax (or
+/// sigmoid) backward.
+void load_balance_backward(ConstTensorView scores, std::span<const float> expert_gradient, Scoring scoring,
+                           TensorView dlogits);
+
+/// Sum over tokens of log(sum(exp(logits)))² (ST-MoE's z-loss, Zoph et al., 2022); adds its gradient times
+/// `gradient_scale` to dlogits unless that is empty.
+[[nodiscard]] double z_loss(ConstTensorView logits, float gradient_scale, TensorView dlogits);
+
+}  // namespace expedite::kernels

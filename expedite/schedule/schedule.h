@@ -1,0 +1,111 @@
+// A schedule is data: one rank's tasks, each saying what, for what, on which stream, and after which tasks.
+// Builders make schedules, the verifier proves them sound, the executor runs them, the trace shows them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "expedite/tensor/memory_pool.h"
+
+namespace expedite::schedule {
+
+using TaskId = std::int32_t;    // index into Schedule::tasks
+using BufferId = std::int32_t;  // index into Schedule::buffers
+using GroupId = std::int32_t;   // index into Schedule::groups
+
+/// An in-order queue. Nothing but a stream's order and Task::after orders tasks: CUDA's semantics.
+enum class Stream : std::uint8_t {
+  compute,   // the rank's cores
+  prefetch,  // memory to cache
+  intra,     // communication inside a node
+  inter,     // communication that leaves the node
+  reduce,    // gradient reduction, apart so that bulk never delays an all-to-all
+};
+inline constexpr int kStreams = 5;
+[[nodiscard]] std::string_view name_of(Stream stream);
+/// Communication streams are all served by the one thread that makes MPI calls.
+[[nodiscard]] constexpr bool is_communication(Stream stream) {
+  return stream == Stream::intra || stream == Stream::inter || stream == Stream::reduce;
+}
+
+/// What a task does. The comment names its passes beyond forward.
+enum class Op : std::uint8_t {
+  embedding,       // token rows; weight_grad
+  attention,       // norm, QKV, attention, output projection, residual; input_grad, weight_grad
+  dense_mlp,       // norm, gate/up, SwiGLU, down, residual; input_grad, weight_grad
+  router,          // norm, logits, top-k, dispatch plan; input_grad (with weight_grad inside: it is tiny)
+  metadata,        // all-gather of the dispatch counts
+  permute,         // token rows into dispatch order; input_grad
+  dispatch,        // all-to-all to the experts' ranks; input_grad
+  experts,         // grouped matmuls; input_grad, weight_grad
+  combine,         // all-to-all back; input_grad
+  unpermute,       // weighted sum and residual; input_grad
+  loss,            // final norm, head and cross-entropy, with its gradients
+  reduce_dense,    // gradient all-reduce over all ranks
+  reduce_experts,  // gradient all-reduce over the replicas of an expert shard
+  gradient_norm,   // local sums of squares, and the norm over all ranks
+  reduce_norm,     // all-reduce of those sums
+  optimizer,       // AdamW
+};
+[[nodiscard]] std::string_view name_of(Op op);
+
+enum class Pass : std::uint8_t { forward, recompute, input_grad, weight_grad, update };
+[[nodiscard]] std::string_view name_of(Pass pass);
+
+enum class Collective : std::uint8_t { all_gather, all_to_all, all_reduce, send, receive };
+[[nodiscard]] std::string_view name_of(Collective collective);
+
+/// What makes a communication task match across ranks: members of a group issue the same collectives in the
+/// same order on the same stream; a send to `peer` meets that rank's receive from here, in order.
+struct Communication {
+  Collective collective = Collective::all_to_all;
+  GroupId group = 0;
+  int peer = -1;  // world rank; send and receive only
+};
+
+struct Task {
+  Op op = Op::embedding;
+  Pass pass = Pass::forward;
+  Stream stream = Stream::compute;
+  int layer = -1;  // -1: no layer (embedding, loss, whole-model tasks)
+  int micro_batch = -1;
+  int chunk = -1;
+  std::vector<TaskId> after;
+  std::optional<Communication> communication;
+  std::vector<BufferId> acquires;  // taken from the pool just before the task starts
+  std::vector<BufferId>
+      uses;  // must be held while it runs (what it acquires or releases need not be named again)
+  std::vector<BufferId> releases;  // given back when it ends
+};
+
+/// "L3 mb0 dispatch forward".
+[[nodiscard]] std::string label(const Task& task);
+
+/// Ranks that communicate together.
+struct Group {
+  std::string name;        // "world", "ep", "expert_dp": what a user knows it by
+  std::vector<int> ranks;  // world ranks, ascending
+};
+
+/// A piece of memory with a life inside the step. `role` is the builder's; the executor only passes it on.
+struct LogicalBuffer {
+  std::uint8_t role = 0;
+  MemoryCategory category = MemoryCategory::activations;
+  int layer = -1;
+  int micro_batch = -1;
+  int chunk = -1;
+  std::int64_t expected_bytes = 0;  // for prediction; the real size is bound when it is acquired
+};
+
+/// One rank's step. Within a stream, tasks run in the order they stand here.
+struct Schedule {
+  int rank = 0;
+  std::vector<Task> tasks;
+  std::vector<LogicalBuffer> buffers;
+  std::vector<Group> groups;
+};
+
+}  // namespace expedite::schedule
