@@ -46,8 +46,9 @@ enum class Op : std::uint8_t {
   loss,            // final norm, head and cross-entropy, with its gradients
   reduce_dense,    // gradient all-reduce over all ranks
   reduce_experts,  // gradient all-reduce over the replicas of an expert shard
-  gradient_norm,   // local sums of squares, and the norm over all ranks
-  reduce_norm,     // all-reduce of those sums
+  loads,           // all-gather of the micro-step's expert loads, for a loss over the whole batch
+  gradient_norm,   // this rank's sums of squares
+  statistics,      // all-gather of each rank's sums: losses, squares of gradients, expert loads
   optimizer,       // AdamW
 };
 [[nodiscard]] std::string_view name_of(Op op);
