@@ -6,38 +6,58 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
+#include "expedite/runtime/buffer_table.h"
+#include "expedite/runtime/status.h"
+#include "expedite/runtime/task_runner.h"
 #include "expedite/runtime/trace.h"
 #include "expedite/schedule/schedule.h"
 #include "expedite/tensor/memory_pool.h"
 
 namespace expedite::runtime {
 
-/// The buffers that tasks hold at the moment. A task may touch only those it acquires, uses or releases.
-class BufferTable {
- public:
-  [[nodiscard]] Buffer& operator[](schedule::BufferId id);
+struct ExecutorOptions {
+  /// How long a started communication may take before on_stall is called; 0: no limit.
+  double stall_limit_seconds = 300;
+  /// Called on the communication thread with a report of all streams, again after each further limit; may
+  /// throw to end the run. Without it a stall is an Error.
+  std::function<void(const std::string& report)> on_stall;
+  /// Called on the communication thread about every poll_interval while a step runs (a control channel's
+  /// poll).
+  std::function<void()> poll;
+  std::chrono::milliseconds poll_interval{10};
+  /// Called once on the compute thread before its first task (omp_set_num_threads, binding).
+  std::function<void()> compute_thread_setup;
+  /// The longest sleep between two looks at communication under way.
+  std::chrono::microseconds longest_sleep{200};
+  /// Nanoseconds; default: comm::steady_nanoseconds.
+  std::function<std::int64_t()> clock;
+  /// Where task times go; null: nowhere.
+  TraceRecorder* trace = nullptr;
 };
 
-/// Communication under way. Destroyed on the communication thread.
-class PendingCommunication {
+/// Keeps a compute thread, and a prefetch thread once a schedule needs one, between steps. The thread that
+/// calls run() serves the communication streams: each starts its tasks in order, streams overlap, and between
+/// looks at what is under way the thread sleeps, because the compute threads own the cores.
+class Executor {
  public:
-  virtual ~PendingCommunication() = default;
-  /// Makes progress; true once it is complete. Called on the communication thread, again and again.
-  [[nodiscard]] virtual bool test() = 0;
+  Executor(MemoryPool& pool, ExecutorOptions options);
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+  ~Executor();
+
+  /// Runs every task and returns. The schedule must be sound (schedule::verify). When a task throws, all
+  /// streams stop after the tasks they are in, communication under way is abandoned (its peers wait for this
+  /// rank, so the caller must end the job), and run() throws an Error that starts with the task's label: "L3
+  /// mb0 experts forward: ...". The executor can run again.
+  void run(const schedule::Schedule& schedule, TaskRunner& runner);
+
+  /// What every stream is doing now. From any thread.
+  [[nodiscard]] Status status() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
-/// What the tasks of a schedule mean: implemented by whoever owns the model.
-class TaskRunner {
- public:
-  virtual ~TaskRunner() = default;
-  /// The size of a buffer, asked when the task that acquires it is about to start.
-  [[nodiscard]] virtual std::int64_t bytes(const schedule::LogicalBuffer& buffer) = 0;
-  /// Runs a compute or prefetch task to its end, on that stream's thread.
-  virtual void run(const schedule::Task& task, BufferTable& buffers) = 0;
-  /// Starts a communication task, on the communication thread. Null: nothing to do, it is complete.
-  [[nodiscard]] virtual std::unique_ptr<PendingCommunication> start(const schedule::Task& task,
-                                                                    BufferTable& buffers) = 0;
-};
 }  // namespace expedite::runtime

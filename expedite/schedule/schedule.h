@@ -51,6 +51,7 @@ enum class Op : std::uint8_t {
   statistics,      // all-gather of each rank's sums: losses, squares of gradients, expert loads
   optimizer,       // AdamW
 };
+inline constexpr int kOps = 16;
 [[nodiscard]] std::string_view name_of(Op op);
 
 enum class Pass : std::uint8_t { forward, recompute, input_grad, weight_grad, update };

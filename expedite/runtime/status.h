@@ -1,0 +1,34 @@
+// What every stream of a rank does at one moment: what a user sees when a job hangs.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "expedite/schedule/schedule.h"
+
+namespace expedite::runtime {
+
+enum class Activity : std::uint8_t { idle, waiting, running, in_flight };
+
+struct StreamStatus {
+  schedule::Stream stream = schedule::Stream::compute;
+  Activity activity = Activity::idle;
+  std::string task;              // its label; the task that runs, is in flight, or waits to start
+  std::string group;             // communication tasks only
+  std::string waits_for;         // waiting only: label of a task it needs that is not done
+  std::string waits_for_stream;  // that task's stream
+  double seconds = 0;            // in this activity so far
+};
+
+using Status = std::array<StreamStatus, schedule::kStreams>;
+
+/// "compute: L3 mb0 experts forward, running for 12.1 s"
+/// "intra: L3 mb0 dispatch forward (group ep), in flight for 30.2 s"
+/// "compute: waiting 30.2 s for L3 mb0 dispatch forward (intra)"
+/// "prefetch: idle"
+[[nodiscard]] std::string to_string(const StreamStatus& status);
+/// A line per stream that has work in this schedule, or "no step is running".
+[[nodiscard]] std::string to_string(const Status& status);
+
+}  // namespace expedite::runtime

@@ -1,0 +1,75 @@
+// What ran when: events of a rank's tasks, and what a step's time was spent on.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "expedite/schedule/schedule.h"
+
+namespace expedite::runtime {
+
+/// One task's run. Times are nanoseconds of the executor's clock.
+struct TraceEvent {
+  schedule::Op op = schedule::Op::embedding;
+  schedule::Pass pass = schedule::Pass::forward;
+  schedule::Stream stream = schedule::Stream::compute;
+  std::int32_t layer = -1;
+  std::int32_t micro_batch = -1;
+  std::int32_t chunk = -1;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t wait = 0;     // compute: idle before it, for whatever reason
+  std::int64_t exposed = 0;  // compute: the part of `wait` that communication caused
+  std::int64_t bytes = 0;    // communication: sent to other ranks
+  [[nodiscard]] bool operator==(const TraceEvent&) const = default;
+};
+[[nodiscard]] std::string label(const TraceEvent& event);
+
+/// Where one step's wall time went, in nanoseconds.
+struct StepStatistics {
+  std::int64_t step = 0;
+  std::int64_t wall = 0;
+  std::int64_t compute_busy = 0;
+  /// The compute stream had nothing to run because communication was not done, at the end of the step too.
+  std::int64_t exposed_communication = 0;
+  std::int64_t bytes = 0;                            // sent to other ranks
+  std::array<std::int64_t, schedule::kOps> by_op{};  // busy time, or time in flight
+};
+
+/// Events of the latest steps, and statistics of each. Recording is thread-safe.
+class TraceRecorder {
+ public:
+  /// Keeps the events of the last `kept_steps` steps; statistics are made for all.
+  explicit TraceRecorder(int kept_steps = 8) : kept_steps_(kept_steps) {}
+
+  /// Called by the executor: from run()'s start to its end is a step.
+  void begin_step(std::int64_t now);
+  void record(const TraceEvent& event);
+  void end_step(std::int64_t now);
+
+  /// Of the latest complete step.
+  [[nodiscard]] StepStatistics statistics() const;
+  /// Of the kept steps, oldest step first, within a step in the order they ended.
+  [[nodiscard]] std::vector<TraceEvent> events() const;
+  void clear();
+
+ private:
+  struct Step {
+    std::int64_t begin = 0;
+    std::vector<TraceEvent> events;
+  };
+
+  mutable std::mutex mutex_;
+  int kept_steps_;
+  std::int64_t steps_ = 0;
+  std::deque<Step> kept_;
+  StepStatistics latest_;
+};
+
+}  // namespace expedite::runtime

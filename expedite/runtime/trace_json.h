@@ -1,0 +1,35 @@
+// Traces of all ranks in one file that Perfetto (ui.perfetto.dev) and chrome://tracing open.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "expedite/runtime/trace.h"
+
+namespace expedite::runtime {
+
+/// The events of one rank. `clock_offset` (nanoseconds, see comm::estimate_clock_offset) is added to its
+/// times.
+struct RankTrace {
+  int rank = 0;
+  std::int64_t clock_offset = 0;
+  std::vector<TraceEvent> events;
+};
+
+/// For gathering traces over MPI, between machines of one byte order. unpack() throws an Error on anything
+/// that pack() did not make.
+[[nodiscard]] std::vector<std::byte> pack(const RankTrace& trace);
+[[nodiscard]] RankTrace unpack(std::span<const std::byte> bytes);
+
+/// The Chrome trace event format: a process per rank, a row per stream, a complete event per task named by
+/// its label, with args layer, micro_batch, chunk, pass and bytes where they apply. Time 0 is the earliest
+/// event's begin.
+[[nodiscard]] std::string to_chrome_json(std::span<const RankTrace> ranks);
+/// Writes that to a file; an Error names the file.
+void write_chrome_trace(const std::filesystem::path& path, std::span<const RankTrace> ranks);
+
+}  // namespace expedite::runtime
