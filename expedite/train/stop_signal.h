@@ -1,0 +1,21 @@
+// A request to stop, by signal: the training loop asks for it between steps, then saves and returns.
+#pragma once
+
+namespace expedite::train {
+
+/// While it lives, SIGINT, SIGTERM and SIGUSR1 (see launch()) only set a flag; a second SIGINT acts as usual,
+/// so that an impatient user is not locked out. The destructor restores the handlers there were before. Make
+/// it early: before, SIGUSR1 ends the process. Only one at a time; a second is an Error.
+class StopSignal {
+ public:
+  StopSignal();
+  ~StopSignal();
+  StopSignal(const StopSignal&) = delete;
+  StopSignal& operator=(const StopSignal&) = delete;
+
+  [[nodiscard]] bool requested() const { return signal() != 0; }
+  /// The first signal that came, or 0.
+  [[nodiscard]] int signal() const;
+};
+
+}  // namespace expedite::train

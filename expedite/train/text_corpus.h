@@ -1,0 +1,60 @@
+// Text as training data: files and folders, cut into documents, split into training and validation, made into
+// tokens.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "expedite/train/tokenizer.h"
+
+namespace expedite::train {
+
+struct CorpusOptions {
+  std::vector<std::string> paths;  // files, and folders that are read recursively
+  std::vector<std::string>
+      extensions;                     // ".pod" or "pod"; empty: all. A file named in `paths` is always taken.
+  double validation_fraction = 0.05;  // of the bytes, in [0, 1)
+  std::int64_t seed = 0;              // picks the validation documents
+};
+
+/// A piece of a file. Files are cut into pieces of at most clamp(total bytes / 200, 1 KiB, 256 KiB), after a
+/// line end where there is one in the second half of a piece, else between UTF-8 characters.
+struct Document {
+  std::string source;      // path of the file, relative to the folder given; its name for a file
+  std::int64_t piece = 0;  // of that file, from 0
+  std::string text;        // never empty
+};
+
+/// Documents in the order of the paths given, of sorted relative file names, and of pieces.
+struct Corpus {
+  std::vector<Document> train;
+  std::vector<Document> validation;
+  std::int64_t train_bytes = 0;
+  std::int64_t validation_bytes = 0;
+  std::int64_t files = 0;
+  std::int64_t skipped_binary_files = 0;  // files with a NUL byte are not text
+};
+
+/// Reads the text. Inside folders only regular files count, symbolic links are not followed, and a file that
+/// two paths reach is taken once. Validation gets the documents with the smallest hash of (source, piece,
+/// seed) until it holds validation_fraction of the bytes; with a fraction above 0 and two documents or more,
+/// each side gets at least one. The same text and seed give the same split wherever the folder lies. Throws
+/// Error naming the path that does not exist, cannot be read, or holds no text.
+[[nodiscard]] Corpus read_corpus(const CorpusOptions& options);
+
+/// Documents as one flat vector of tokens, each document after one separator, so that each of its tokens is
+/// predicted.
+struct TokenStream {
+  std::vector<std::int32_t> tokens;
+  std::vector<std::uint32_t>
+      token_bytes;              // bytes of text per token (separators: 0); empty when not asked for
+  std::int64_t text_bytes = 0;  // of all documents
+};
+
+/// `with_token_bytes` also fills token_bytes, needed for bits per byte over a part of the text.
+[[nodiscard]] TokenStream tokenize(std::span<const Document> documents, const Tokenizer& tokenizer,
+                                   bool with_token_bytes);
+
+}  // namespace expedite::train
