@@ -49,8 +49,8 @@ struct ModelConfig {
   [[nodiscard]] std::int64_t qkv_size() const { return query_size() + 2 * kv_size(); }
 };
 
-/// Throws Error naming the field (and `where`, the file or section) that is missing, of a wrong type, out of range, or
-/// asks for something that is not built; never guesses.
+/// Throws Error naming the field (and `where`, the file or section) that is missing, of a wrong type, out of
+/// range, or asks for something that is not built; never guesses.
 [[nodiscard]] ModelConfig parse_model_config(const nlohmann::json& source, const std::string& where);
 [[nodiscard]] ModelConfig read_model_config(const std::filesystem::path& config_json);
 
