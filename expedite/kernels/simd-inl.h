@@ -1,0 +1,187 @@
+// What vector kernels share: f32 vectors read from and written to f32 or bf16 memory, rows cut into whole
+// vectors and a remainder, sums, and exp. Compiled once per instruction set: include it after
+// hwy/foreach_target.h and hwy/highway.h.
+
+// Highway's include guard for code that is seen once per target.
+#if defined(EXPEDITE_KERNELS_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef EXPEDITE_KERNELS_SIMD_INL_H_
+#undef EXPEDITE_KERNELS_SIMD_INL_H_
+#else
+#define EXPEDITE_KERNELS_SIMD_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "expedite/tensor/dtype.h"
+
+// Goes between the parameters and the body of a lambda that holds vector code: without the first attribute
+// it is compiled for the oldest CPU, without the second its vectors travel through memory.
+#ifndef EXPEDITE_SIMD_LAMBDA
+#define EXPEDITE_SIMD_LAMBDA HWY_ATTR __attribute__((always_inline))
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace expedite::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32Tag = hn::ScalableTag<float>;
+using F32 = hn::Vec<F32Tag>;
+using Half = hn::Rebind<std::uint16_t, F32Tag>;  // as many 16-bit lanes
+using HalfVector = hn::Vec<Half>;
+
+HWY_INLINE std::int64_t lanes() {
+  return static_cast<std::int64_t>(hn::Lanes(F32Tag()));
+}
+HWY_INLINE F32 set(float value) {
+  return hn::Set(F32Tag(), value);
+}
+HWY_INLINE F32 zero() {
+  return hn::Zero(F32Tag());
+}
+
+HWY_INLINE const std::uint16_t* half_words(const bf16* from) {
+  return reinterpret_cast<const std::uint16_t*>(from);
+}
+HWY_INLINE std::uint16_t* half_words(bf16* to) {
+  return reinterpret_cast<std::uint16_t*>(to);
+}
+
+HWY_INLINE F32 from_bf16(HalfVector words) {
+  const hn::RebindToUnsigned<F32Tag> wide;
+  return hn::BitCast(F32Tag(), hn::ShiftLeft<16>(hn::PromoteTo(wide, words)));
+}
+
+// Rounds to nearest even, as bf16(float) does; Highway 1.0's own conversion truncates.
+HWY_INLINE HalfVector to_bf16(F32 value) {
+  const hn::RebindToUnsigned<F32Tag> wide;
+  const hn::RebindToSigned<F32Tag> wide_signed;
+  const auto word = hn::BitCast(wide, value);
+  const auto odd = hn::And(hn::ShiftRight<16>(word), hn::Set(wide, 1));
+  const auto rounded = hn::Add(word, hn::Add(odd, hn::Set(wide, 0x7FFF)));
+  // The carry may run through a NaN's payload into its sign: a NaN is cut and made quiet instead.
+  const auto quiet = hn::Or(word, hn::Set(wide, 0x00400000));
+  const auto nan = hn::RebindMask(wide, hn::IsNaN(value));
+  const auto upper = hn::ShiftRight<16>(hn::IfThenElse(nan, quiet, rounded));
+  return hn::DemoteTo(Half(), hn::BitCast(wide_signed, upper));
+}
+
+/// Reads and writes whole vectors.
+struct WholeVector {
+  static HWY_INLINE F32 load(const float* from) { return hn::LoadU(F32Tag(), from); }
+  static HWY_INLINE F32 load(const bf16* from) { return from_bf16(hn::LoadU(Half(), half_words(from))); }
+  static HWY_INLINE void store(F32 value, float* to) { hn::StoreU(value, F32Tag(), to); }
+  static HWY_INLINE void store(F32 value, bf16* to) { hn::StoreU(to_bf16(value), Half(), half_words(to)); }
+  /// Past the caches, for results too large to be found in them again; `to` is aligned to a vector.
+  static HWY_INLINE void stream(F32 value, float* to) { hn::Stream(value, F32Tag(), to); }
+  static HWY_INLINE void stream(F32 value, bf16* to) { hn::Stream(to_bf16(value), Half(), half_words(to)); }
+  /// `value` in the lanes that hold elements (here all), `other` in the rest.
+  static HWY_INLINE F32 select(F32 value, F32 /*other*/) { return value; }
+};
+
+/// Reads and writes the first `count` lanes, touching no memory behind them; the other lanes read as zero.
+struct PartVector {
+  std::size_t count;
+
+  HWY_INLINE F32 load(const float* from) const {
+    return hn::MaskedLoad(hn::FirstN(F32Tag(), count), F32Tag(), from);
+  }
+  HWY_INLINE F32 load(const bf16* from) const {
+    // AVX2 has no masked access to 16-bit elements.
+    HWY_ALIGN std::uint16_t words[HWY_MAX_BYTES / sizeof(float)] = {};
+    std::memcpy(words, from, count * sizeof(bf16));
+    return from_bf16(hn::Load(Half(), words));
+  }
+  HWY_INLINE void store(F32 value, float* to) const {
+    hn::BlendedStore(value, hn::FirstN(F32Tag(), count), F32Tag(), to);
+  }
+  HWY_INLINE void store(F32 value, bf16* to) const {
+    HWY_ALIGN std::uint16_t words[HWY_MAX_BYTES / sizeof(float)];
+    hn::Store(to_bf16(value), Half(), words);
+    std::memcpy(static_cast<void*>(to), words, count * sizeof(bf16));
+  }
+  template <typename T>
+  HWY_INLINE void stream(F32 value, T* to) const {
+    store(value, to);
+  }
+  HWY_INLINE F32 select(F32 value, F32 other) const {
+    return hn::IfThenElse(hn::FirstN(F32Tag(), count), value, other);
+  }
+};
+
+/// Calls step(offset, WholeVector or PartVector) for consecutive vectors that cover [0, count).
+template <typename Step>
+HWY_INLINE void for_each_vector(std::int64_t count, const Step& step) {
+  const std::int64_t width = lanes();
+  std::int64_t i = 0;
+  for (; i + width <= count; i += width) {
+    step(i, WholeVector{});
+  }
+  if (i < count) {
+    step(i, PartVector{static_cast<std::size_t>(count - i)});
+  }
+}
+
+/// Sum over a row of step(offset, vector), each an F32 whose lanes behind the row's end are zero. Four sums
+/// run side by side to hide the latency of additions; which element goes into which depends on `count` alone.
+template <typename Step>
+HWY_INLINE float sum_over_vectors(std::int64_t count, const Step& step) {
+  const std::int64_t width = lanes();
+  F32 sum0 = zero();
+  F32 sum1 = zero();
+  F32 sum2 = zero();
+  F32 sum3 = zero();
+  std::int64_t i = 0;
+  for (; i + 4 * width <= count; i += 4 * width) {
+    sum0 = hn::Add(sum0, step(i, WholeVector{}));
+    sum1 = hn::Add(sum1, step(i + width, WholeVector{}));
+    sum2 = hn::Add(sum2, step(i + 2 * width, WholeVector{}));
+    sum3 = hn::Add(sum3, step(i + 3 * width, WholeVector{}));
+  }
+  for (; i + width <= count; i += width) {
+    sum0 = hn::Add(sum0, step(i, WholeVector{}));
+  }
+  if (i < count) {
+    sum1 = hn::Add(sum1, step(i, PartVector{static_cast<std::size_t>(count - i)}));
+  }
+  return hn::GetLane(hn::SumOfLanes(F32Tag(), hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
+}
+
+/// exp(x) to about 2 units in the last place for x in [-87, 88]; 0 below, exp(88) above; NaN stays NaN.
+HWY_INLINE F32 fast_exp(F32 x) {
+  const hn::RebindToSigned<F32Tag> integer;
+  const F32 lowest = set(-87.0F);
+  const F32 highest = set(88.0F);
+  const F32 clamped = hn::IfThenElse(hn::Gt(x, highest), highest, x);
+  // x = n ln 2 + r with |r| <= ln(2) / 2. Adding 1.5 * 2^23 leaves the integer n in the low bits.
+  const F32 shift = set(12582912.0F);
+  const F32 shifted = hn::MulAdd(clamped, set(1.44269504F), shift);
+  const F32 n = hn::Sub(shifted, shift);
+  F32 r = hn::NegMulAdd(n, set(0.693145752F), clamped);  // ln 2 in two parts, the first with 15 bits
+  r = hn::NegMulAdd(n, set(1.42860677e-6F), r);
+  // 1 + r + r^2 q(r), with q of degree 4 the minimax fit of exp's relative error on that interval (3e-9).
+  F32 p = hn::MulAdd(set(1.38145406e-3F), r, set(8.36874545e-3F));
+  p = hn::MulAdd(p, r, set(4.1668389e-2F));
+  p = hn::MulAdd(p, r, set(1.66665211e-1F));
+  p = hn::MulAdd(p, r, set(4.9999994e-1F));
+  p = hn::MulAdd(p, r, set(1.0F));
+  p = hn::MulAdd(p, r, set(1.0F));
+  const auto exponent = hn::ShiftLeft<23>(hn::BitCast(integer, shifted));
+  const F32 result = hn::BitCast(F32Tag(), hn::Add(hn::BitCast(integer, p), exponent));
+  return hn::IfThenElse(hn::Lt(x, lowest), zero(), result);
+}
+
+/// 1 / x to about 1 unit in the last place, for x in [2^-120, 2^120].
+HWY_INLINE F32 fast_reciprocal(F32 x) {
+  const F32 guess = hn::ApproximateReciprocal(x);
+  return hn::Mul(guess, hn::NegMulAdd(x, guess, set(2.0F)));
+}
+
+}  // namespace expedite::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
