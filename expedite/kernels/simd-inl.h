@@ -181,6 +181,18 @@ HWY_INLINE F32 fast_reciprocal(F32 x) {
   return hn::Mul(guess, hn::NegMulAdd(x, guess, set(2.0F)));
 }
 
+/// max(x, -80), NaN stays NaN: below, the sigmoid of an f32 is as good as zero, and x * sigmoid(x) would meet
+/// infinity times zero.
+HWY_INLINE F32 bounded_below(F32 x) {
+  const F32 lowest = set(-80.0F);
+  return hn::IfThenElse(hn::Lt(x, lowest), lowest, x);
+}
+
+/// 1 / (1 + exp(-x)) for x >= -80; NaN stays NaN.
+HWY_INLINE F32 fast_sigmoid(F32 x) {
+  return fast_reciprocal(hn::Add(set(1.0F), fast_exp(hn::Neg(x))));
+}
+
 }  // namespace expedite::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

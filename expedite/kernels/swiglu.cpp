@@ -1,0 +1,115 @@
+#include "expedite/kernels/swiglu.h"
+
+#include <cstdint>
+
+#include "expedite/kernels/arguments.h"
+#include "expedite/kernels/parallel.h"
+#include "expedite/kernels/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "expedite/kernels/swiglu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "expedite/kernels/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace expedite::kernels::HWY_NAMESPACE {
+
+template <typename T>
+void swiglu_rows(const ConstTensorView& gate_up, const TensorView& y, std::int64_t begin, std::int64_t end) {
+  const std::int64_t width = y.columns();
+  for (std::int64_t r = begin; r < end; ++r) {
+    const T* gate = gate_up.row<T>(r);
+    const T* up = gate + width;
+    T* out = y.row<T>(r);
+    for_each_vector(width, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
+      const F32 g = bounded_below(vector.load(gate + i));
+      vector.store(hn::Mul(hn::Mul(g, fast_sigmoid(g)), vector.load(up + i)), out + i);
+    });
+  }
+}
+
+// With s = sigmoid(gate): d silu / d gate = s + gate * s * (1 - s).
+template <typename T>
+void swiglu_backward_rows(const ConstTensorView& dy, const ConstTensorView& gate_up,
+                          const TensorView& dgate_up, std::int64_t begin, std::int64_t end) {
+  const std::int64_t width = dy.columns();
+  for (std::int64_t r = begin; r < end; ++r) {
+    const T* gradient = dy.row<T>(r);
+    const T* gate = gate_up.row<T>(r);
+    const T* up = gate + width;
+    T* dgate = dgate_up.row<T>(r);
+    T* dup = dgate + width;
+    for_each_vector(width, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
+      const F32 d = vector.load(gradient + i);
+      const F32 g = bounded_below(vector.load(gate + i));
+      const F32 u = vector.load(up + i);
+      const F32 s = fast_sigmoid(g);
+      const F32 silu = hn::Mul(g, s);
+      // An infinite gate must not meet 1 - s = 0; a NaN arrives through s.
+      const F32 finite = hn::Min(g, set(80.0F));
+      const F32 slope = hn::Mul(s, hn::MulAdd(finite, hn::Sub(set(1.0F), s), set(1.0F)));
+      vector.store(hn::Mul(hn::Mul(d, u), slope), dgate + i);
+      vector.store(hn::Mul(d, silu), dup + i);
+    });
+  }
+}
+
+void swiglu_range(const ConstTensorView& gate_up, const TensorView& y, std::int64_t begin, std::int64_t end) {
+  if (y.dtype() == DType::bf16) {
+    swiglu_rows<bf16>(gate_up, y, begin, end);
+  } else {
+    swiglu_rows<float>(gate_up, y, begin, end);
+  }
+}
+
+void swiglu_backward_range(const ConstTensorView& dy, const ConstTensorView& gate_up,
+                           const TensorView& dgate_up, std::int64_t begin, std::int64_t end) {
+  if (dy.dtype() == DType::bf16) {
+    swiglu_backward_rows<bf16>(dy, gate_up, dgate_up, begin, end);
+  } else {
+    swiglu_backward_rows<float>(dy, gate_up, dgate_up, begin, end);
+  }
+}
+
+}  // namespace expedite::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace expedite::kernels {
+
+HWY_EXPORT(swiglu_range);
+HWY_EXPORT(swiglu_backward_range);
+
+namespace {
+
+constexpr std::int64_t kGrain = 16;  // rows that are worth a thread
+
+void require_pair(const ConstTensorView& y, const ConstTensorView& gate_up) {
+  require_float("y", y);
+  require_matrix("y", y);
+  require_type("gate_up", gate_up, y.dtype());
+  require_shape("gate_up", gate_up, {y.rows(), 2 * y.columns()});
+}
+
+}  // namespace
+
+void swiglu(ConstTensorView gate_up, TensorView y) {
+  require_pair(y, gate_up);
+  parallel_for(y.rows(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    HWY_DYNAMIC_DISPATCH(swiglu_range)(gate_up, y, begin, end);
+  });
+}
+
+void swiglu_backward(ConstTensorView dy, ConstTensorView gate_up, TensorView dgate_up) {
+  require_pair(dy, gate_up);
+  require_type("dgate_up", dgate_up, dy.dtype());
+  require_shape("dgate_up", dgate_up, gate_up.shape());
+  parallel_for(dy.rows(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    HWY_DYNAMIC_DISPATCH(swiglu_backward_range)(dy, gate_up, dgate_up, begin, end);
+  });
+}
+
+}  // namespace expedite::kernels
+#endif  // HWY_ONCE
