@@ -51,7 +51,7 @@ enum class Op : std::uint8_t {
   statistics,      // all-gather of each rank's sums: losses, squares of gradients, expert loads
   optimizer,       // AdamW
 };
-inline constexpr int kOps = 16;
+inline constexpr int kOps = static_cast<int>(Op::optimizer) + 1;
 [[nodiscard]] std::string_view name_of(Op op);
 
 enum class Pass : std::uint8_t { forward, recompute, input_grad, weight_grad, update };
@@ -75,12 +75,12 @@ struct Task {
   int layer = -1;  // -1: no layer (embedding, loss, whole-model tasks)
   int micro_batch = -1;
   int chunk = -1;
-  std::vector<TaskId> after;
-  std::optional<Communication> communication;
-  std::vector<BufferId> acquires;  // taken from the pool just before the task starts
-  std::vector<BufferId>
-      uses;  // must be held while it runs (what it acquires or releases need not be named again)
-  std::vector<BufferId> releases;  // given back when it ends
+  std::vector<TaskId> after = {};
+  std::optional<Communication> communication = std::nullopt;
+  std::vector<BufferId> acquires = {};  // taken from the pool just before the task starts
+  std::vector<BufferId> uses =
+      {};  // must be held while it runs (what it acquires or releases need not be named again)
+  std::vector<BufferId> releases = {};  // given back when it ends
 };
 
 /// "L3 mb0 dispatch forward".

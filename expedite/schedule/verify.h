@@ -14,16 +14,17 @@ namespace expedite::schedule {
 
 /// What is wrong with the schedules of all ranks of a job (schedules[i].rank == i), each a sentence naming
 /// rank, task and buffer or group. Empty: they are sound. Checked:
-///  - every id is in range; communication tasks sit on communication streams and only they do; members are
-///  members;
-///  - collectives of a group are the same, in the same order, on the same stream, on all its members;
-///  - sends and receives between two ranks match in number and order;
-///  - dependencies, stream order and communication together have no cycle over all ranks (a collective ends
-///  only
-///    when every member has started it);
-///  - a buffer is acquired once, before (by dependency or stream order, not by luck) everything that uses it,
-///  and
-///    released once, after everything that uses it.
+/// - every id is in range; communication tasks sit on communication streams and only they do; members are
+///   members;
+/// - collectives of a group on a stream are the same, in the same order, on all its members. A group may be
+/// used
+///   on several streams: each has an order of its own, so whoever runs it needs a communicator for each;
+/// - sends and receives between two ranks match in number and order;
+/// - dependencies, stream order and communication together have no cycle over all ranks (a collective, or a
+///   send, ends only when every member has started it);
+/// - a buffer is acquired once, before (by dependency or stream order, not by luck) everything that uses it,
+///   and released once, after everything that uses it.
+/// Takes about a second for 100,000 tasks.
 [[nodiscard]] std::vector<std::string> verify(std::span<const Schedule> schedules);
 
 /// Peak bytes by category and in total, walking the tasks of one rank in an order they could run in, from
