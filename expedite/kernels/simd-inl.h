@@ -177,8 +177,13 @@ HWY_INLINE F32 fast_exp(F32 x) {
 
 /// 1 / x to about 1 unit in the last place, for x in [2^-120, 2^120].
 HWY_INLINE F32 fast_reciprocal(F32 x) {
+#if HWY_TARGET == HWY_AVX3
+  // A first guess of 14 bits doubles to 28 in one Newton step, in half the time of a division.
   const F32 guess = hn::ApproximateReciprocal(x);
   return hn::Mul(guess, hn::NegMulAdd(x, guess, set(2.0F)));
+#else
+  return hn::Div(set(1.0F), x);  // elsewhere the guess has only 8 to 12 bits
+#endif
 }
 
 /// max(x, -80), NaN stays NaN: below, the sigmoid of an f32 is as good as zero, and x * sigmoid(x) would meet
