@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <span>
+#include <string>
 
 #include "expedite/comm/communicator.h"
 #include "expedite/comm/request.h"
@@ -25,12 +26,17 @@ class SumReduction {
 
   [[nodiscard]] bool test();
   void wait();
+  /// Of the values; what travels depends on MPI's algorithm, for a ring twice (n - 1) / n of them. 0 on one
+  /// rank.
   [[nodiscard]] std::int64_t bytes() const { return elements_ * element_bytes_; }
 
  private:
+  SumReduction(const Communicator& communicator, MPI_Datatype type, std::int64_t element_bytes,
+               std::span<std::byte> values, SumOptions options);
   void start_pieces();
 
   MPI_Comm communicator_;
+  std::string where_;
   MPI_Datatype type_;
   std::byte* data_;
   std::int64_t elements_;

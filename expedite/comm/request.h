@@ -13,7 +13,9 @@ namespace expedite::comm {
 class Backoff {
  public:
   explicit Backoff(std::chrono::microseconds longest = std::chrono::microseconds(200)) : longest_(longest) {}
-  /// How long to sleep now; the next sleep is longer.
+  /// Sleeps; the next sleep is longer.
+  void sleep();
+  /// How long to sleep now; the next time is longer.
   [[nodiscard]] std::chrono::microseconds next();
   void reset() { sleep_ = kShortest; }
 

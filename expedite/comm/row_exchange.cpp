@@ -1,0 +1,132 @@
+#include "expedite/comm/row_exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "expedite/base/error.h"
+#include "expedite/comm/environment.h"
+#include "expedite/comm/request.h"
+
+namespace expedite::comm {
+namespace {
+
+constexpr int kTag = 2;
+
+/// `bytes` bytes as one MPI element.
+class RowType {
+ public:
+  RowType(std::int64_t bytes, const std::string& where) {
+    require(bytes <= std::numeric_limits<int>::max(), "{}: a row of {} bytes is more than MPI takes", where,
+            bytes);
+    check(MPI_Type_contiguous(static_cast<int>(bytes), MPI_BYTE, &type_), "MPI_Type_contiguous", where);
+    check(MPI_Type_commit(&type_), "MPI_Type_commit", where);
+  }
+  RowType(const RowType&) = delete;
+  RowType& operator=(const RowType&) = delete;
+  // MPI keeps the type until the operations that use it are complete.
+  ~RowType() { MPI_Type_free(&type_); }
+
+  [[nodiscard]] MPI_Datatype handle() const { return type_; }
+
+ private:
+  MPI_Datatype type_ = MPI_DATATYPE_NULL;
+};
+
+}  // namespace
+
+RowLayout row_layout(std::span<const std::int64_t> rows, std::int64_t row_bytes) {
+  require(row_bytes >= 0, "a row of {} bytes", row_bytes);
+  constexpr std::int64_t kMostRows = std::numeric_limits<int>::max();
+  RowLayout layout;
+  layout.counts.reserve(rows.size());
+  layout.byte_offsets.reserve(rows.size());
+  for (std::size_t peer = 0; peer < rows.size(); ++peer) {
+    require(rows[peer] >= 0, "{} rows for peer {}", rows[peer], peer);
+    // Compared without adding, which could overflow.
+    require(rows[peer] <= kMostRows - layout.rows,
+            "an exchange of {} and more rows, where MPI counts to {}; use a smaller micro-batch or chunks",
+            std::max(rows[peer], layout.rows), kMostRows);
+    require(
+        row_bytes == 0 || layout.rows + rows[peer] <= std::numeric_limits<std::int64_t>::max() / row_bytes,
+        "{} rows of {} bytes are more than memory can address", layout.rows + rows[peer], row_bytes);
+    layout.counts.push_back(static_cast<int>(rows[peer]));
+    layout.byte_offsets.push_back(layout.rows * row_bytes);
+    layout.rows += rows[peer];
+  }
+  layout.bytes = layout.rows * row_bytes;
+  return layout;
+}
+
+struct RowExchange::State {
+  std::vector<MPI_Request> requests;
+  std::string where;
+};
+
+// Sends and receives rather than MPI_Ialltoallv: peers without rows cost nothing, offsets are 64-bit pointers
+// rather than int displacements, and rows that stay on this rank are copied once rather than packed.
+RowExchange::RowExchange(const Communicator& communicator, const RowExchangeArgs& args)
+    : state_(std::make_unique<State>()) {
+  const auto ranks = static_cast<std::size_t>(communicator.size());
+  state_->where = "the row exchange of group " + communicator.name();
+  require(args.src_rows.size() == ranks && args.dst_rows.size() == ranks,
+          "{}: {} counts to send and {} to receive for {} ranks", state_->where, args.src_rows.size(),
+          args.dst_rows.size(), ranks);
+  const RowLayout src = row_layout(args.src_rows, args.row_bytes);
+  const RowLayout dst = row_layout(args.dst_rows, args.row_bytes);
+  const auto self = static_cast<std::size_t>(communicator.rank());
+  require(src.counts[self] == dst.counts[self], "{}: rank {} sends itself {} rows but expects {}",
+          state_->where, self, src.counts[self], dst.counts[self]);
+  if (args.row_bytes == 0) {
+    return;
+  }
+  const auto* src_data = static_cast<const std::byte*>(args.src);
+  auto* dst_data = static_cast<std::byte*>(args.dst);
+  const RowType type(args.row_bytes, state_->where);
+  state_->requests.reserve(2 * ranks);
+  for (std::size_t step = 1; step < ranks; ++step) {
+    const std::size_t peer = (self + ranks - step) % ranks;
+    if (dst.counts[peer] > 0) {
+      check(MPI_Irecv(dst_data + dst.byte_offsets[peer], dst.counts[peer], type.handle(),
+                      static_cast<int>(peer), kTag, communicator.handle(),
+                      &state_->requests.emplace_back(MPI_REQUEST_NULL)),
+            "MPI_Irecv", state_->where);
+    }
+  }
+  for (std::size_t step = 1; step < ranks; ++step) {  // each rank starts with another peer
+    const std::size_t peer = (self + step) % ranks;
+    if (src.counts[peer] > 0) {
+      bytes_ += src.counts[peer] * args.row_bytes;
+      check(MPI_Isend(src_data + src.byte_offsets[peer], src.counts[peer], type.handle(),
+                      static_cast<int>(peer), kTag, communicator.handle(),
+                      &state_->requests.emplace_back(MPI_REQUEST_NULL)),
+            "MPI_Isend", state_->where);
+    }
+  }
+  if (src.counts[self] > 0) {
+    std::memcpy(dst_data + dst.byte_offsets[self], src_data + src.byte_offsets[self],
+                static_cast<std::size_t>(src.counts[self] * args.row_bytes));
+  }
+}
+
+RowExchange::RowExchange(RowExchange&&) noexcept = default;
+RowExchange& RowExchange::operator=(RowExchange&&) noexcept = default;
+RowExchange::~RowExchange() = default;
+
+bool RowExchange::test() {
+  int complete = 0;
+  check(MPI_Testall(static_cast<int>(state_->requests.size()), state_->requests.data(), &complete,
+                    MPI_STATUSES_IGNORE),
+        "MPI_Testall", state_->where);
+  return complete != 0;
+}
+
+void RowExchange::wait() {
+  Backoff backoff;
+  while (!test()) {
+    backoff.sleep();
+  }
+}
+
+}  // namespace expedite::comm
