@@ -151,6 +151,15 @@ HWY_INLINE float sum_over_vectors(std::int64_t count, const Step& step) {
   return hn::GetLane(hn::SumOfLanes(F32Tag(), hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
 }
 
+/// Largest element of a row of at least one; a NaN in it may be overlooked.
+HWY_INLINE float max_over_row(const float* row, std::int64_t count) {
+  F32 largest = set(row[0]);
+  for_each_vector(count, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
+    largest = hn::Max(largest, vector.select(vector.load(row + i), largest));
+  });
+  return hn::GetLane(hn::MaxOfLanes(F32Tag(), largest));
+}
+
 /// exp(x) to about 2 units in the last place for x in [-87, 88]; 0 below, exp(88) above; NaN stays NaN.
 HWY_INLINE F32 fast_exp(F32 x) {
   const hn::RebindToSigned<F32Tag> integer;
