@@ -1,0 +1,148 @@
+#include "expedite/kernels/rotary.h"
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include "tests/kernels/matrix.h"
+#include "tests/kernels/targets.h"
+
+namespace expedite::kernels {
+namespace {
+
+struct Case {
+  std::int64_t tokens;
+  std::int64_t heads;
+  std::int64_t width;
+  std::int64_t gap;
+};
+const Case kCases[] = {{0, 2, 8, 0},   {1, 1, 2, 0},   {3, 2, 6, 1},
+                       {20, 3, 64, 4}, {9, 1, 128, 0}, {5, 2, 50, 0}};
+
+std::vector<float> frequencies_of(std::int64_t width) {
+  std::vector<float> result;
+  for (std::int64_t i = 0; i < width / 2; ++i) {
+    result.push_back(
+        static_cast<float>(std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(width))));
+  }
+  return result;
+}
+
+std::vector<std::int32_t> random_positions(std::int64_t tokens, std::mt19937& generator) {
+  std::vector<std::int32_t> result(static_cast<std::size_t>(tokens));
+  for (std::int32_t& position : result) {
+    position = static_cast<std::int32_t>(generator() % 200000);
+  }
+  return result;
+}
+
+// Rotates the pairs of one row in double; angles are products rounded to fp32.
+template <typename T>
+std::vector<double> reference_row(const Matrix<T>& x, std::int64_t t, const Case& shape, float position,
+                                  const std::vector<float>& frequencies, double factor, double sign) {
+  std::vector<double> row(static_cast<std::size_t>(x.columns()));
+  const std::int64_t half = shape.width / 2;
+  for (std::int64_t h = 0; h < shape.heads; ++h) {
+    for (std::int64_t i = 0; i < half; ++i) {
+      const std::int64_t first = h * shape.width + i;
+      const float angle = position * frequencies[static_cast<std::size_t>(i)];
+      const double cosine = factor * std::cos(static_cast<double>(angle));
+      const double sine = factor * sign * std::sin(static_cast<double>(angle));
+      row[static_cast<std::size_t>(first)] = x.at(t, first) * cosine - x.at(t, first + half) * sine;
+      row[static_cast<std::size_t>(first + half)] = x.at(t, first + half) * cosine + x.at(t, first) * sine;
+    }
+  }
+  return row;
+}
+
+template <typename T>
+void check_rotary(Rotation direction) {
+  std::mt19937 generator(1);
+  for (const Case& shape : kCases) {
+    auto x = Matrix<T>::random(shape.tokens, shape.heads * shape.width, generator, 1.0, shape.gap);
+    const auto before = x;
+    const auto positions = random_positions(shape.tokens, generator);
+    const auto frequencies = frequencies_of(shape.width);
+    rotary(x.view(shape.heads), positions, frequencies, 1.25F, direction);
+    for (std::int64_t t = 0; t < shape.tokens; ++t) {
+      const auto position = static_cast<float>(positions[static_cast<std::size_t>(t)]);
+      const auto expected = reference_row(before, t, shape, position, frequencies, 1.25,
+                                          direction == Rotation::forward ? 1.0 : -1.0);
+      for (std::int64_t c = 0; c < x.columns(); ++c) {
+        expect_close(x.at(t, c), expected[static_cast<std::size_t>(c)], rounding<T>() + 1e-6, 1.0, "x", t, c);
+      }
+    }
+    EXPECT_TRUE(x.gaps_untouched());
+  }
+}
+
+TEST(Rotary, TurnsPairs) {
+  for (const Rotation direction : {Rotation::forward, Rotation::backward}) {
+    for_each_target([&] { check_rotary<float>(direction); });
+    for_each_target([&] { check_rotary<bf16>(direction); });
+  }
+}
+
+TEST(Rotary, GradientAgreesWithFiniteDifferences) {
+  std::mt19937 generator(2);
+  const Case shape{2, 2, 6, 0};
+  auto x = Matrix<float>::random(2, 12, generator);
+  auto gradient = Matrix<float>::random(2, 12, generator);
+  const auto dy = gradient;
+  const std::vector<std::int32_t> positions = {3, 17};
+  const auto frequencies = frequencies_of(shape.width);
+  rotary(gradient.view(2), positions, frequencies, 1.5F, Rotation::backward);
+  const auto loss = [&] {
+    auto y = x;
+    rotary(y.view(2), positions, frequencies, 1.5F, Rotation::forward);
+    double sum = 0.0;
+    for (std::int64_t t = 0; t < 2; ++t) {
+      for (std::int64_t c = 0; c < 12; ++c) {
+        sum += y.at(t, c) * dy.at(t, c);
+      }
+    }
+    return sum;
+  };
+  for (std::int64_t t = 0; t < 2; ++t) {
+    for (std::int64_t c = 0; c < 12; ++c) {
+      const float kept = x(t, c);
+      x(t, c) = kept + 0.5F;  // linear: a wide step costs no accuracy
+      const double above = loss();
+      x(t, c) = kept - 0.5F;
+      EXPECT_NEAR(gradient.at(t, c), above - loss(), 1e-5);
+      x(t, c) = kept;
+    }
+  }
+}
+
+TEST(Rotary, ThreadsDoNotChangeBits) {
+  std::mt19937 generator(3);
+  auto one = Matrix<bf16>::random(100, 3 * 20, generator);
+  auto three = one;
+  const auto positions = random_positions(100, generator);
+  const int threads = omp_get_max_threads();
+  omp_set_num_threads(1);
+  rotary(one.view(3), positions, frequencies_of(20), 1.0F, Rotation::forward);
+  omp_set_num_threads(3);
+  rotary(three.view(3), positions, frequencies_of(20), 1.0F, Rotation::forward);
+  omp_set_num_threads(threads);
+  EXPECT_TRUE(one.same_bits(three));
+}
+
+TEST(RotaryErrors, NameWhatDoesNotFit) {
+  Matrix<float> x(2, 8);
+  const std::vector<std::int32_t> positions = {0, 1};
+  const auto message = [&](std::span<const std::int32_t> given, std::int64_t pairs) -> std::string {
+    try {
+      rotary(x.view(2), given, std::vector<float>(static_cast<std::size_t>(pairs)), 1.0F, Rotation::forward);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(message(positions, 2), "no error");
+  EXPECT_EQ(message({positions.data(), 1}, 2), "1 positions for 2 tokens");
+  EXPECT_EQ(message(positions, 4), "4 inverse frequencies for heads of 4");
+}
+
+}  // namespace
+}  // namespace expedite::kernels
