@@ -1,6 +1,8 @@
 // Matrix products through oneDNN, with primitives kept per shape.
 #pragma once
 
+#include <span>
+
 #include "expedite/tensor/view.h"
 
 namespace expedite::kernels {
@@ -11,11 +13,21 @@ struct MatmulOptions {
   bool accumulate = false;   // dst += instead of dst =
 };
 
+struct MatmulOperands {
+  ConstTensorView a;
+  ConstTensorView b;
+  TensorView dst;
+};
+
 /// dst[M, N] = op(a)[M, K] · op(b)[K, N], accumulated in fp32.
 /// a and b: both f32 or both bf16, rows may be strided; dst: f32 or a's type (accumulate wants f32).
 /// Any of M, N, K may be zero (K = 0 gives zeros). Throws Error on shapes or types that do not fit.
 /// Runs on the calling thread's OpenMP team. Thread-safe. For a given (N, K, types) a row of dst does not
 /// depend, bit for bit, on M when `transpose_a` is false.
 void matmul(ConstTensorView a, ConstTensorView b, TensorView dst, MatmulOptions options = {});
+
+/// The same for many products of any shapes, with one division of the work among the threads. No product may
+/// read or write what another writes.
+void matmul_batch(std::span<const MatmulOperands> products, MatmulOptions options = {});
 
 }  // namespace expedite::kernels
