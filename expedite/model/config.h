@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "expedite/kernels/router.h"
+#include "expedite/model/rotary_scaling.h"
 
 namespace expedite::model {
 
@@ -37,10 +38,14 @@ struct ModelConfig {
   float initializer_range = 0.02F;
   float router_aux_loss_coef = 0.0F;
   std::int64_t max_position_embeddings = 0;
-  std::int64_t sliding_window = 0;  // 0: none
+  // A token sees itself and sliding_window - 1 tokens before it, in every layer; 0: all before it. Hugging
+  // Face's eager and SDPA attention mask every layer alike: max_window_layers is only read by its
+  // FlashAttention path.
+  std::int64_t sliding_window = 0;
   // Rotary embedding, after rope_theta and rope_scaling have been worked out.
   std::vector<float> inverse_frequencies;  // [D / 2]
   float rotary_attention_factor = 1.0F;    // multiplies cosine and sine
+  RotarySettings rotary;  // for inverse_frequencies(rotary, length): dynamic scaling depends on the length
 
   nlohmann::json source;  // config.json as it was read, for writing it back
 

@@ -168,7 +168,7 @@ TEST(Safetensors, SurvivesAnyCorruptedByte) {
   const std::string good = file_of(R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "12345678");
   const TemporaryFolder folder;
   const Philox random(7, 7);
-  for (std::size_t i = 0; i < 2000; ++i) {
+  for (std::size_t i = 0; i < 600; ++i) {
     std::string bad = good.substr(0, i % 3 == 0 ? random.bits(3 * i) % good.size() : good.size());
     if (!bad.empty()) {
       bad[random.bits(3 * i + 1) % bad.size()] = static_cast<char>(random.bits(3 * i + 2));

@@ -1,0 +1,165 @@
+#include "expedite/model/names.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <numeric>
+#include <string_view>
+#include <utility>
+
+namespace expedite::model {
+namespace {
+
+std::string in_layer(std::int64_t layer, std::string_view rest) {
+  return fmt::format("model.layers.{}.{}", layer, rest);
+}
+
+std::string_view sparse_block(Family family) {
+  return family == Family::mixtral ? "block_sparse_moe" : "mlp";
+}
+
+std::string expert_weight(Family family, std::int64_t layer, std::int64_t expert, std::string_view matrix) {
+  return fmt::format("model.layers.{}.{}.experts.{}.{}.weight", layer, sparse_block(family), expert, matrix);
+}
+
+// Collects the parameters of one model in order.
+class ParameterList {
+ public:
+  explicit ParameterList(const ModelConfig& config) : config_(config), names_(config.family) {}
+
+  std::vector<ParameterSpec> build() && {
+    const std::int64_t hidden = config_.hidden_size;
+    add(ParameterNames::embedding(), {config_.vocab_size, hidden});
+    for (layer_ = 0; layer_ < config_.layers; ++layer_) {
+      add(ParameterNames::input_norm(layer_), {hidden});
+      add_attention();
+      add(ParameterNames::post_attention_norm(layer_), {hidden});
+      if (config_.sparse[layer_]) {
+        add_experts();
+      } else {
+        add_dense();
+      }
+    }
+    layer_ = -1;
+    add(ParameterNames::final_norm(), {hidden});
+    if (!config_.tie_word_embeddings) {
+      add(ParameterNames::head(), {config_.vocab_size, hidden});
+    }
+    return std::move(list_);
+  }
+
+ private:
+  void add(std::string name, std::vector<std::int64_t> shape, std::int64_t expert = -1, bool trained = true) {
+    list_.push_back({std::move(name), std::move(shape), layer_, expert, trained});
+  }
+
+  void add_projection(const char* projection, std::int64_t outputs, std::int64_t inputs) {
+    add(ParameterNames::attention_weight(layer_, projection), {outputs, inputs});
+    if (config_.attention_bias) {
+      add(ParameterNames::attention_bias(layer_, projection), {outputs});
+    }
+  }
+
+  void add_attention() {
+    add_projection("q", config_.query_size(), config_.hidden_size);
+    add_projection("k", config_.kv_size(), config_.hidden_size);
+    add_projection("v", config_.kv_size(), config_.hidden_size);
+    add_projection("o", config_.hidden_size, config_.query_size());
+    if (config_.qk_norm) {
+      add(ParameterNames::query_norm(layer_), {config_.head_dim});
+      add(ParameterNames::key_norm(layer_), {config_.head_dim});
+    }
+  }
+
+  void add_dense() {
+    add(ParameterNames::dense_gate(layer_), {config_.intermediate_size, config_.hidden_size});
+    add(ParameterNames::dense_up(layer_), {config_.intermediate_size, config_.hidden_size});
+    add(ParameterNames::dense_down(layer_), {config_.hidden_size, config_.intermediate_size});
+  }
+
+  void add_experts() {
+    const std::int64_t hidden = config_.hidden_size;
+    const std::int64_t ffn = config_.moe_intermediate_size;
+    add(names_.router(layer_), {config_.experts, hidden});
+    if (config_.expert_bias) {
+      add(names_.selection_bias(layer_), {config_.experts}, -1, false);
+    }
+    for (std::int64_t expert = 0; expert < config_.experts; ++expert) {
+      add(names_.expert_gate(layer_, expert), {ffn, hidden}, expert);
+      add(names_.expert_up(layer_, expert), {ffn, hidden}, expert);
+      add(names_.expert_down(layer_, expert), {hidden, ffn}, expert);
+    }
+  }
+
+  const ModelConfig& config_;
+  ParameterNames names_;
+  std::int64_t layer_ = -1;
+  std::vector<ParameterSpec> list_;
+};
+
+}  // namespace
+
+std::string ParameterNames::embedding() {
+  return "model.embed_tokens.weight";
+}
+std::string ParameterNames::final_norm() {
+  return "model.norm.weight";
+}
+std::string ParameterNames::head() {
+  return "lm_head.weight";
+}
+
+std::string ParameterNames::input_norm(std::int64_t layer) {
+  return in_layer(layer, "input_layernorm.weight");
+}
+std::string ParameterNames::post_attention_norm(std::int64_t layer) {
+  return in_layer(layer, "post_attention_layernorm.weight");
+}
+std::string ParameterNames::attention_weight(std::int64_t layer, const char* projection) {
+  return in_layer(layer, fmt::format("self_attn.{}_proj.weight", projection));
+}
+std::string ParameterNames::attention_bias(std::int64_t layer, const char* projection) {
+  return in_layer(layer, fmt::format("self_attn.{}_proj.bias", projection));
+}
+std::string ParameterNames::query_norm(std::int64_t layer) {
+  return in_layer(layer, "self_attn.q_norm.weight");
+}
+std::string ParameterNames::key_norm(std::int64_t layer) {
+  return in_layer(layer, "self_attn.k_norm.weight");
+}
+
+std::string ParameterNames::dense_gate(std::int64_t layer) {
+  return in_layer(layer, "mlp.gate_proj.weight");
+}
+std::string ParameterNames::dense_up(std::int64_t layer) {
+  return in_layer(layer, "mlp.up_proj.weight");
+}
+std::string ParameterNames::dense_down(std::int64_t layer) {
+  return in_layer(layer, "mlp.down_proj.weight");
+}
+
+std::string ParameterNames::router(std::int64_t layer) const {
+  return in_layer(layer, fmt::format("{}.gate.weight", sparse_block(family_)));
+}
+std::string ParameterNames::selection_bias(std::int64_t layer) const {
+  return in_layer(layer, fmt::format("{}.gate.e_score_correction_bias", sparse_block(family_)));
+}
+std::string ParameterNames::expert_gate(std::int64_t layer, std::int64_t expert) const {
+  return expert_weight(family_, layer, expert, family_ == Family::mixtral ? "w1" : "gate_proj");
+}
+std::string ParameterNames::expert_up(std::int64_t layer, std::int64_t expert) const {
+  return expert_weight(family_, layer, expert, family_ == Family::mixtral ? "w3" : "up_proj");
+}
+std::string ParameterNames::expert_down(std::int64_t layer, std::int64_t expert) const {
+  return expert_weight(family_, layer, expert, family_ == Family::mixtral ? "w2" : "down_proj");
+}
+
+std::int64_t ParameterSpec::elements() const {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+std::vector<ParameterSpec> parameters(const ModelConfig& config) {
+  return ParameterList(config).build();
+}
+
+}  // namespace expedite::model

@@ -1,0 +1,243 @@
+#include "expedite/model/config.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tests/model/error_text.h"
+#include "tests/model/temporary_folder.h"
+
+namespace expedite::model {
+namespace {
+
+using nlohmann::json;
+
+json qwen3_moe(const json& changes = json::object()) {
+  json config = {
+      {"model_type", "qwen3_moe"}, {"vocab_size", 300},        {"hidden_size", 64}, {"num_hidden_layers", 4},
+      {"num_attention_heads", 4},  {"num_key_value_heads", 2}, {"head_dim", 16},    {"num_experts", 8},
+      {"num_experts_per_tok", 2}};
+  config.update(changes);
+  return config;
+}
+
+json mixtral(const json& changes = json::object()) {
+  json config = {{"model_type", "mixtral"},      {"vocab_size", 300},        {"hidden_size", 64},
+                 {"num_hidden_layers", 2},       {"num_attention_heads", 4}, {"num_key_value_heads", 2},
+                 {"intermediate_size", 96},      {"num_local_experts", 8},   {"num_experts_per_tok", 2},
+                 {"max_position_embeddings", 64}};
+  config.update(changes);
+  return config;
+}
+
+ModelConfig parse(const json& config) {
+  return parse_model_config(config, "config.json");
+}
+
+TEST(ModelConfig, ReadsTheFixtures) {
+  const ModelConfig qwen = read_model_config(EXPEDITE_FIXTURES "/hf/qwen3_moe_dense/config.json");
+  EXPECT_EQ(qwen.family, Family::qwen3_moe);
+  EXPECT_EQ(qwen.sparse, (std::vector<bool>{false, true, false, false}));
+  EXPECT_EQ(qwen.hidden_size, 48);
+  EXPECT_EQ(qwen.intermediate_size, 64);
+  EXPECT_EQ(qwen.moe_intermediate_size, 16);
+  EXPECT_EQ(qwen.kv_heads, 1);
+  EXPECT_EQ(qwen.qkv_size(), 64 + 2 * 16);
+  EXPECT_TRUE(qwen.qk_norm);
+  EXPECT_TRUE(qwen.norm_topk_prob);
+  EXPECT_EQ(qwen.sliding_window, 0);
+  EXPECT_EQ(qwen.rotary.theta, 1e6);
+  EXPECT_EQ(qwen.source["max_window_layers"], 28);
+
+  const ModelConfig mix = read_model_config(EXPEDITE_FIXTURES "/hf/mixtral/config.json");
+  EXPECT_EQ(mix.family, Family::mixtral);
+  EXPECT_FALSE(mix.qk_norm);
+  EXPECT_EQ(mix.moe_intermediate_size, 16);
+  EXPECT_EQ(mix.experts, 8);
+  EXPECT_FLOAT_EQ(mix.rms_norm_eps, 1e-5F);
+  EXPECT_FLOAT_EQ(mix.router_aux_loss_coef, 0.02F);
+}
+
+TEST(ModelConfig, HasHuggingFacesDefaultsForQwen3Moe) {
+  const ModelConfig config = parse({{"model_type", "qwen3_moe"}});
+  EXPECT_EQ(config.vocab_size, 151936);
+  EXPECT_EQ(config.hidden_size, 2048);
+  EXPECT_EQ(config.layers, 24);
+  EXPECT_EQ(config.heads, 32);
+  EXPECT_EQ(config.kv_heads, 4);
+  EXPECT_EQ(config.head_dim, 64);
+  EXPECT_EQ(config.intermediate_size, 6144);
+  EXPECT_EQ(config.moe_intermediate_size, 768);
+  EXPECT_EQ(config.experts, 128);
+  EXPECT_EQ(config.experts_per_token, 8);
+  EXPECT_EQ(config.max_position_embeddings, 32768);
+  EXPECT_EQ(config.rotary.theta, 10000.0);
+  EXPECT_FLOAT_EQ(config.rms_norm_eps, 1e-6F);
+  EXPECT_FLOAT_EQ(config.initializer_range, 0.02F);
+  EXPECT_FLOAT_EQ(config.router_aux_loss_coef, 0.001F);
+  EXPECT_FALSE(config.norm_topk_prob);
+  EXPECT_FALSE(config.attention_bias);
+  EXPECT_FALSE(config.tie_word_embeddings);
+  EXPECT_EQ(config.sliding_window, 0);
+  EXPECT_EQ(config.sparse, std::vector<bool>(24, true));
+  EXPECT_EQ(config.scoring, kernels::Scoring::softmax);
+  EXPECT_FALSE(config.expert_bias);
+  EXPECT_EQ(config.routed_scaling_factor, 1.0F);
+}
+
+TEST(ModelConfig, HasHuggingFacesDefaultsForMixtral) {
+  const ModelConfig config = parse({{"model_type", "mixtral"}});
+  EXPECT_EQ(config.vocab_size, 32000);
+  EXPECT_EQ(config.hidden_size, 4096);
+  EXPECT_EQ(config.layers, 32);
+  EXPECT_EQ(config.kv_heads, 8);
+  EXPECT_EQ(config.head_dim, 128);
+  EXPECT_EQ(config.moe_intermediate_size, 14336);
+  EXPECT_EQ(config.experts, 8);
+  EXPECT_EQ(config.experts_per_token, 2);
+  EXPECT_EQ(config.max_position_embeddings, 131072);
+  EXPECT_EQ(config.rotary.theta, 1e6);
+  EXPECT_FLOAT_EQ(config.rms_norm_eps, 1e-5F);
+  EXPECT_TRUE(config.norm_topk_prob);
+}
+
+TEST(ModelConfig, WorksOutHeads) {
+  EXPECT_EQ(parse(qwen3_moe({{"head_dim", nullptr}})).head_dim, 16);
+  EXPECT_EQ(parse(qwen3_moe({{"head_dim", 32}})).query_size(), 128);
+  EXPECT_EQ(parse(mixtral()).head_dim, 16);
+  EXPECT_EQ(parse(mixtral({{"num_key_value_heads", nullptr}})).kv_heads, 4);
+}
+
+TEST(ModelConfig, WorksOutSparseLayers) {
+  using Layers = std::vector<bool>;
+  EXPECT_EQ(parse(qwen3_moe({{"decoder_sparse_step", 2}})).sparse, (Layers{false, true, false, true}));
+  EXPECT_EQ(parse(qwen3_moe({{"mlp_only_layers", {0, 3, 77}}})).sparse, (Layers{false, true, true, false}));
+  EXPECT_EQ(parse(qwen3_moe({{"mlp_only_layers", nullptr}})).sparse, Layers(4, true));
+  EXPECT_EQ(parse(qwen3_moe({{"num_experts", 0}})).sparse, Layers(4, false));
+  EXPECT_EQ(parse(mixtral({{"decoder_sparse_step", 2}})).sparse, Layers(2, true));
+}
+
+TEST(ModelConfig, WorksOutTheSlidingWindow) {
+  EXPECT_EQ(parse(qwen3_moe({{"sliding_window", 8}})).sliding_window, 0);
+  EXPECT_EQ(parse(qwen3_moe({{"sliding_window", 8}, {"use_sliding_window", true}})).sliding_window, 8);
+  // Eager attention masks all layers, whatever max_window_layers says.
+  EXPECT_EQ(parse(qwen3_moe({{"sliding_window", 8}, {"use_sliding_window", true}, {"max_window_layers", 99}}))
+                .sliding_window,
+            8);
+  EXPECT_EQ(parse(qwen3_moe({{"use_sliding_window", true}})).sliding_window, 4096);
+  EXPECT_EQ(parse(qwen3_moe({{"use_sliding_window", true}, {"sliding_window", nullptr}})).sliding_window, 0);
+  EXPECT_EQ(parse(mixtral({{"sliding_window", 8}})).sliding_window, 8);
+  EXPECT_EQ(parse(mixtral({{"sliding_window", nullptr}})).sliding_window, 0);
+  EXPECT_EQ(parse(mixtral({{"sliding_window", 8}, {"use_sliding_window", false}})).sliding_window, 0);
+  const json types = {"sliding_attention", "sliding_attention"};
+  EXPECT_EQ(parse(mixtral({{"sliding_window", 8}, {"layer_types", types}})).sliding_window, 8);
+}
+
+TEST(ModelConfig, ReadsTheProjectsOwnRouters) {
+  const ModelConfig config = parse(qwen3_moe({{"scoring_func", "sigmoid"},
+                                              {"moe_router_enable_expert_bias", true},
+                                              {"routed_scaling_factor", 2.5}}));
+  EXPECT_EQ(config.scoring, kernels::Scoring::sigmoid);
+  EXPECT_TRUE(config.expert_bias);
+  EXPECT_EQ(config.routed_scaling_factor, 2.5F);
+}
+
+TEST(ModelConfig, AcceptsBothSpellingsOfTheExpertCount) {
+  json config = qwen3_moe({{"num_local_experts", 6}});
+  EXPECT_TRUE(mentions(error_text([&] { (void)parse(config); }), {"num_experts", "num_local_experts"}));
+  config.erase("num_experts");
+  EXPECT_EQ(parse(config).experts, 6);
+}
+
+TEST(ModelConfig, RefusesWhatItCannotMean) {
+  struct Case {
+    json config;
+    const char* field;
+  };
+  const std::vector<Case> cases = {
+      {{{"vocab_size", 3}}, "model_type"},
+      {{{"model_type", "llama"}}, "model_type \"llama\" is not built; qwen3_moe and mixtral are"},
+      {{{"model_type", 3}}, "model_type"},
+      {qwen3_moe({{"hidden_act", "gelu"}}), "hidden_act \"gelu\""},
+      {qwen3_moe({{"vocab_size", 0}}), "vocab_size"},
+      {qwen3_moe({{"vocab_size", -5}}), "vocab_size"},
+      {qwen3_moe({{"vocab_size", 3.5}}), "vocab_size"},
+      {qwen3_moe({{"vocab_size", "300"}}), "vocab_size"},
+      {qwen3_moe({{"vocab_size", 1LL << 31}}), "vocab_size"},
+      {qwen3_moe({{"vocab_size", 18446744073709551615ULL}}), "vocab_size"},
+      {qwen3_moe({{"hidden_size", true}}), "hidden_size"},
+      {qwen3_moe({{"num_hidden_layers", 0}}), "num_hidden_layers"},
+      {qwen3_moe({{"num_hidden_layers", 2000000000}}), "num_hidden_layers"},
+      {qwen3_moe({{"num_key_value_heads", 3}}), "num_key_value_heads"},
+      {qwen3_moe({{"num_key_value_heads", 0}}), "num_key_value_heads"},
+      {qwen3_moe({{"num_key_value_heads", 8}}), "num_key_value_heads"},
+      {qwen3_moe({{"head_dim", 15}}), "head_dim"},
+      {qwen3_moe({{"head_dim", 0}}), "head_dim"},
+      {qwen3_moe({{"head_dim", 2147483646}}), "head_dim"},
+      {qwen3_moe({{"head_dim", 65536}, {"num_attention_heads", 2147483646}}), "head_dim"},
+      {qwen3_moe({{"head_dim", nullptr}, {"hidden_size", 66}}), "head_dim"},
+      {qwen3_moe({{"num_experts", -1}}), "num_experts"},
+      {mixtral({{"num_local_experts", 0}}), "num_local_experts"},
+      {qwen3_moe({{"num_experts_per_tok", 9}}), "num_experts_per_tok"},
+      {qwen3_moe({{"num_experts_per_tok", 0}}), "num_experts_per_tok"},
+      {qwen3_moe({{"decoder_sparse_step", 0}}), "decoder_sparse_step"},
+      {qwen3_moe({{"mlp_only_layers", 3}}), "mlp_only_layers"},
+      {qwen3_moe({{"mlp_only_layers", {-1}}}), "mlp_only_layers"},
+      {qwen3_moe({{"moe_intermediate_size", 0}}), "moe_intermediate_size"},
+      {qwen3_moe({{"norm_topk_prob", 1}}), "norm_topk_prob"},
+      {mixtral({{"norm_topk_prob", false}}), "norm_topk_prob"},
+      {mixtral({{"attention_bias", true}}), "attention_bias"},
+      {qwen3_moe({{"attention_dropout", 0.1}}), "attention_dropout"},
+      {mixtral({{"router_jitter_noise", 0.1}}), "router_jitter_noise"},
+      {qwen3_moe({{"partial_rotary_factor", 0.5}}), "partial_rotary_factor"},
+      {qwen3_moe({{"quantization_config", {{"bits", 4}}}}), "quantization_config"},
+      {qwen3_moe({{"rms_norm_eps", 0}}), "rms_norm_eps"},
+      {qwen3_moe({{"rms_norm_eps", 1e300}}), "rms_norm_eps"},
+      {qwen3_moe({{"initializer_range", -1}}), "initializer_range"},
+      {qwen3_moe({{"router_aux_loss_coef", "x"}}), "router_aux_loss_coef"},
+      {qwen3_moe({{"routed_scaling_factor", 0}}), "routed_scaling_factor"},
+      {qwen3_moe({{"scoring_func", "tanh"}}), "scoring_func"},
+      {qwen3_moe({{"moe_router_enable_expert_bias", "yes"}}), "moe_router_enable_expert_bias"},
+      {mixtral({{"sliding_window", 0}}), "sliding_window"},
+      {mixtral({{"layer_types", {"full_attention", "sliding_attention"}}}), "layer_types"},
+      {mixtral({{"layer_types", 3}}), "layer_types"},
+      {qwen3_moe({{"rope_theta", 0}}), "rope_theta"},
+      {qwen3_moe({{"rope_scaling", 3}}), "rope_scaling"},
+      {qwen3_moe({{"rope_scaling", json::object()}}), "rope_type"},
+      {qwen3_moe({{"rope_scaling", {{"rope_type", "longrope"}}}}), "rope_type \"longrope\""},
+      {qwen3_moe({{"rope_scaling", {{"rope_type", "linear"}}}}), "factor"},
+      {qwen3_moe({{"rope_scaling", {{"type", "linear"}, {"factor", 0.5}}}}), "factor"},
+      {qwen3_moe({{"rope_scaling", {{"rope_type", "linear"}, {"type", "yarn"}, {"factor", 2}}}}),
+       "contradict"},
+      {qwen3_moe({{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 2}}}}), "low_freq_factor"},
+      {qwen3_moe({{"head_dim", 2}, {"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}}}), "head_dim"},
+      {qwen3_moe(
+           {{"rope_parameters", {{"rope_type", "default"}}}, {"rope_scaling", {{"rope_type", "default"}}}}),
+       "rope_parameters"},
+      {qwen3_moe({{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 5}}}, {"rope_theta", 6}}),
+       "rope_theta"},
+      {qwen3_moe({{"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}}}), "rope_type"},
+  };
+  for (const Case& bad : cases) {
+    EXPECT_TRUE(mentions(error_text([&] { (void)parse(bad.config); }), {"config.json", bad.field}))
+        << bad.config.dump();
+  }
+  EXPECT_TRUE(mentions(error_text([] { (void)parse(json::array()); }), {"config.json"}));
+}
+
+TEST(ModelConfig, RefusesBadFiles) {
+  const TemporaryFolder folder;
+  const auto read = [&](const char* content) {
+    const auto path = folder.write("config.json", content);
+    return error_text([&] { (void)read_model_config(path); });
+  };
+  EXPECT_TRUE(mentions(read(""), {"config.json", "JSON"}));
+  EXPECT_TRUE(mentions(read("{\"rms_norm_eps\":1e999}"), {"config.json", "JSON"}));
+  EXPECT_TRUE(mentions(read("{\"vocab_size\":3,\"vocab_size\":4}"), {"vocab_size", "twice"}));
+  EXPECT_TRUE(mentions(read(std::string(100000, '[').c_str()), {"nests deeper"}));
+  EXPECT_TRUE(mentions(error_text([&] { (void)read_model_config(folder / "none"); }), {"none"}));
+}
+
+}  // namespace
+}  // namespace expedite::model
