@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <mutex>
@@ -24,11 +23,14 @@ struct TraceEvent {
   std::int32_t chunk = -1;
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  std::int64_t wait = 0;     // compute: idle before it, for whatever reason
+  std::int64_t wait = 0;     // compute: the stream was idle before the task, for whatever reason
   std::int64_t exposed = 0;  // compute: the part of `wait` that communication caused
-  std::int64_t bytes = 0;    // communication: sent to other ranks
+  std::int64_t bytes = 0;    // communication: as PendingCommunication::bytes() says
+
   [[nodiscard]] bool operator==(const TraceEvent&) const = default;
 };
+
+/// As schedule::label.
 [[nodiscard]] std::string label(const TraceEvent& event);
 
 /// Where one step's wall time went, in nanoseconds.
@@ -36,37 +38,39 @@ struct StepStatistics {
   std::int64_t step = 0;
   std::int64_t wall = 0;
   std::int64_t compute_busy = 0;
-  /// The compute stream had nothing to run because communication was not done, at the end of the step too.
+  /// The compute stream had nothing to run because communication was not done: between its tasks, and after
+  /// the last one until the last communication.
   std::int64_t exposed_communication = 0;
-  std::int64_t bytes = 0;                            // sent to other ranks
-  std::array<std::int64_t, schedule::kOps> by_op{};  // busy time, or time in flight
+  std::int64_t bytes = 0;                            // of all communication
+  std::array<std::int64_t, schedule::kOps> by_op{};  // running, or in flight
 };
+[[nodiscard]] StepStatistics summarize(std::span<const TraceEvent> events, std::int64_t begin,
+                                       std::int64_t end);
 
-/// Events of the latest steps, and statistics of each. Recording is thread-safe.
+/// Events of the latest steps, and statistics of each. Thread-safe; an event costs a lock and a copy.
 class TraceRecorder {
  public:
-  /// Keeps the events of the last `kept_steps` steps; statistics are made for all.
-  explicit TraceRecorder(int kept_steps = 8) : kept_steps_(kept_steps) {}
+  /// Keeps the events of the last `kept_steps` steps, at least one.
+  explicit TraceRecorder(int kept_steps = 8);
 
-  /// Called by the executor: from run()'s start to its end is a step.
+  /// A step is what one Executor::run() does; the executor calls these three.
   void begin_step(std::int64_t now);
   void record(const TraceEvent& event);
   void end_step(std::int64_t now);
 
-  /// Of the latest complete step.
+  /// Of the latest complete step; StepStatistics::step counts from 0.
   [[nodiscard]] StepStatistics statistics() const;
   /// Of the kept steps, oldest step first, within a step in the order they ended.
   [[nodiscard]] std::vector<TraceEvent> events() const;
-  void clear();
 
  private:
   struct Step {
     std::int64_t begin = 0;
-    std::vector<TraceEvent> events;
+    std::vector<TraceEvent> events = {};
   };
 
   mutable std::mutex mutex_;
-  int kept_steps_;
+  std::size_t kept_steps_;
   std::int64_t steps_ = 0;
   std::deque<Step> kept_;
   StepStatistics latest_;
