@@ -26,13 +26,6 @@ void convert_row(const From* from, To* to, std::int64_t count) {
                              EXPEDITE_SIMD_LAMBDA { vector.store(vector.load(from + i), to + i); });
 }
 
-template <typename From, typename To>
-void add_row(const From* from, To* to, std::int64_t count) {
-  for_each_vector(count, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
-    vector.store(hn::Add(vector.load(to + i), vector.load(from + i)), to + i);
-  });
-}
-
 void convert_to_bf16(const float* from, bf16* to, std::int64_t count) {
   convert_row(from, to, count);
 }
@@ -40,16 +33,16 @@ void convert_to_f32(const bf16* from, float* to, std::int64_t count) {
   convert_row(from, to, count);
 }
 void add_f32_f32(const float* from, float* to, std::int64_t count) {
-  add_row(from, to, count);
+  accumulate_row(from, to, count);
 }
 void add_f32_bf16(const float* from, bf16* to, std::int64_t count) {
-  add_row(from, to, count);
+  accumulate_row(from, to, count);
 }
 void add_bf16_f32(const bf16* from, float* to, std::int64_t count) {
-  add_row(from, to, count);
+  accumulate_row(from, to, count);
 }
 void add_bf16_bf16(const bf16* from, bf16* to, std::int64_t count) {
-  add_row(from, to, count);
+  accumulate_row(from, to, count);
 }
 
 }  // namespace expedite::kernels::HWY_NAMESPACE
@@ -162,9 +155,15 @@ void add(ConstTensorView src, TensorView dst) {
   require_float("dst", dst);
   require_shape("dst", dst, src.shape());
   if (src.dtype() == DType::f32) {
-    dst.dtype() == DType::f32 ? add_typed<float, float>(src, dst) : add_typed<float, bf16>(src, dst);
+    if (dst.dtype() == DType::f32) {
+      add_typed<float, float>(src, dst);
+    } else {
+      add_typed<float, bf16>(src, dst);
+    }
+  } else if (dst.dtype() == DType::f32) {
+    add_typed<bf16, float>(src, dst);
   } else {
-    dst.dtype() == DType::f32 ? add_typed<bf16, float>(src, dst) : add_typed<bf16, bf16>(src, dst);
+    add_typed<bf16, bf16>(src, dst);
   }
 }
 

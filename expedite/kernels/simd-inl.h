@@ -151,6 +151,14 @@ HWY_INLINE float sum_over_vectors(std::int64_t count, const Step& step) {
   return hn::GetLane(hn::SumOfLanes(F32Tag(), hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
 }
 
+/// to += from, in fp32 and rounded once to To.
+template <typename From, typename To>
+HWY_INLINE void accumulate_row(const From* from, To* to, std::int64_t count) {
+  for_each_vector(count, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
+    vector.store(hn::Add(vector.load(to + i), vector.load(from + i)), to + i);
+  });
+}
+
 /// Largest element of a row of at least one; a NaN in it may be overlooked.
 HWY_INLINE float max_over_row(const float* row, std::int64_t count) {
   F32 largest = set(row[0]);
