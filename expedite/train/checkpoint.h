@@ -50,8 +50,8 @@ struct Checkpoint {
 /// Writes the manifest, syncs the folder, renames it to its final name and syncs `dir`. A checkpoint of the
 /// same step is replaced in one atomic exchange where the file system can. Throws Error when the staging
 /// folder and `files` differ, and then leaves it as it is.
-[[nodiscard]] Checkpoint commit_checkpoint(const std::filesystem::path& dir, std::int64_t step,
-                                           std::span<const FileRecord> files);
+Checkpoint commit_checkpoint(const std::filesystem::path& dir, std::int64_t step,
+                             std::span<const FileRecord> files);
 
 /// Reads the manifest and checks every file's size and checksum. Throws Error naming the file that is broken.
 [[nodiscard]] Checkpoint verify_checkpoint(const std::filesystem::path& path);

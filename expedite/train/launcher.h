@@ -24,9 +24,9 @@ using GetEnvironment = std::function<std::optional<std::string>(const char*)>;
 
 struct LaunchOptions {
   std::int64_t ranks = 1;
-  std::vector<std::string> arguments;  // of the ranks, without argv[0]
-  std::string program;                 // empty: this program (through /proc/self/exe)
-  std::string mpirun = "mpirun";       // name looked up in PATH, or path
+  std::vector<std::string> arguments = {};  // of the ranks, without argv[0]
+  std::string program = {};                 // empty: this program (through /proc/self/exe)
+  std::string mpirun = "mpirun";            // name looked up in PATH, or path
 };
 
 /// The command line that launch() runs, for a machine of `cores` cores.

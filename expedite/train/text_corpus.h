@@ -12,9 +12,9 @@
 namespace expedite::train {
 
 struct CorpusOptions {
-  std::vector<std::string> paths;  // files, and folders that are read recursively
-  std::vector<std::string>
-      extensions;                     // ".pod" or "pod"; empty: all. A file named in `paths` is always taken.
+  std::vector<std::string> paths = {};  // files, and folders that are read recursively
+  std::vector<std::string> extensions =
+      {};                             // ".pod" or "pod"; empty: all. A file named in `paths` is always taken.
   double validation_fraction = 0.05;  // of the bytes, in [0, 1)
   std::int64_t seed = 0;              // picks the validation documents
 };

@@ -67,8 +67,7 @@ class SentencePieceTokenizer final : public Tokenizer {
       tokens.insert(tokens.end(), ids.begin(), ids.end());
       return;
     }
-    sentencepiece::ImmutableSentencePieceText pieces;
-    check(processor_.Encode(text, pieces.mutable_proto()));
+    const auto pieces = processor_.EncodeAsImmutableProto(text);
     const std::size_t count = pieces.pieces_size();
     std::uint32_t end = 0;  // in the text, of the pieces so far
     for (std::size_t i = 0; i < count; ++i) {
