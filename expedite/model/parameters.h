@@ -3,8 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <span>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -78,7 +77,8 @@ struct CheckpointTensor {
   Shape shape;
   Parameter* parameter = nullptr;  // null: another rank holds it
   std::int64_t offset = 0;         // elements
-  int owner = 0;                   // the expert-parallel rank that holds it; every rank holds what is not an expert
+  int owner = 0;                   // the expert-parallel rank that holds it, if it is an expert's
+  bool expert = false;             // every rank holds what is not
   std::vector<float>* bias = nullptr;  // a selection bias instead of a parameter
 };
 
@@ -118,11 +118,12 @@ class Parameters {
   [[nodiscard]] std::int64_t active_parameters() const;
 
  private:
-  struct Planned;
-  void plan_layer(int index);
+  void plan_attention(int layer);
+  void plan_mlp(int layer);
   Parameter* add(int layer, bool expert, Shape shape, bool decay, DType dtype);
   void allocate(MemoryPool& pool);
   void locate_tensors();
+  void locate_experts(std::int64_t layer);
 
   ModelConfig config_;
   DType dtype_;

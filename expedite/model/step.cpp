@@ -1,0 +1,344 @@
+#include "expedite/model/step.h"
+
+#include <bit>
+#include <cmath>
+
+#include "expedite/kernels/cross_entropy.h"
+#include "expedite/kernels/embedding.h"
+#include "expedite/kernels/matmul.h"
+#include "expedite/kernels/rms_norm.h"
+#include "expedite/model/attention_layer.h"
+#include "expedite/model/dense_mlp.h"
+#include "expedite/model/step_internal.h"
+
+namespace expedite::model {
+
+using schedule::Op;
+using schedule::Pass;
+using schedule::Role;
+
+StepRunner::StepRunner(Parameters& parameters, const comm::ProcessGrid& grid, MemoryPool& pool)
+    : parameters_(parameters),
+      config_(parameters.config()),
+      dtype_(parameters.dtype()),
+      grid_(grid),
+      pool_(pool),
+      expert_parallel_(grid.expert_parallel().duplicate("ep")),
+      world_(grid.world().duplicate("world")),
+      reduce_world_(grid.world().duplicate("world")),
+      reduce_experts_(grid.expert_data_parallel().duplicate("expert_dp")) {
+  for (const bool sparse : config_.sparse) {
+    sparse_index_.push_back(sparse ? sparse_layers_++ : -1);
+  }
+}
+
+schedule::TrainStepSpec StepRunner::spec(int micro_batches, bool training, const StepOptions& options) const {
+  const comm::GridLayout& layout = grid_.layout();
+  const std::vector<int> ep_ranks = layout.expert_parallel_ranks(grid_.rank());
+  schedule::TrainStepSpec spec;
+  spec.rank = grid_.rank();
+  spec.groups = {{"world", layout.world_ranks()},
+                 {"ep", ep_ranks},
+                 {"expert_dp", layout.expert_data_parallel_ranks(grid_.rank())}};
+  spec.expert_parallel_stream =
+      grid_.inside_one_node(ep_ranks) ? schedule::Stream::intra : schedule::Stream::inter;
+  spec.sparse = config_.sparse;
+  spec.micro_batches = micro_batches;
+  spec.training = training;
+  spec.batch_aux_loss = options.balance.aux_loss == AuxLoss::batch;
+  spec.hidden_size = config_.hidden_size;
+  spec.qkv_size = config_.qkv_size();
+  spec.query_size = config_.query_size();
+  spec.intermediate_size = config_.intermediate_size;
+  spec.moe_intermediate_size = config_.moe_intermediate_size;
+  spec.experts = config_.experts;
+  spec.experts_per_token = config_.experts_per_token;
+  spec.element_bytes = size_of(dtype_);
+  return spec;
+}
+
+void StepRunner::begin(const schedule::Schedule& schedule, Input input, StepOptions options) {
+  schedule_ = &schedule;
+  input_ = std::move(input);
+  options_ = options;
+  const std::size_t micro_batches = input_.micro_batches.size();
+  const auto experts = static_cast<std::size_t>(config_.experts);
+  plans_.assign(micro_batches * config_.sparse.size(), {});
+  loads_.assign(micro_batches, std::vector<std::int64_t>(experts, 0));
+  all_loads_ = loads_;  // of one rank; replaced by the gathered ones on several
+  sums_.assign(kSums + static_cast<std::size_t>(sparse_layers_) * experts, 0.0);
+  sums_[kStop] = options_.stop ? 1.0 : 0.0;
+  all_sums_.clear();
+}
+
+StepResult StepRunner::result() const {
+  std::vector<double> total = sums_;
+  if (!all_sums_.empty()) {  // added in rank order, so that every rank has the same bits
+    total.assign(sums_.size(), 0.0);
+    for (std::size_t i = 0; i < all_sums_.size(); ++i) {
+      total[i % total.size()] += std::bit_cast<double>(all_sums_[i]);
+    }
+  }
+  StepResult result;
+  result.targets = input_.total_targets;
+  result.loss = input_.total_targets > 0 ? total[kLossSum] / static_cast<double>(input_.total_targets) : 0.0;
+  result.aux_loss = total[kAuxSum] * balance_scale();
+  result.z_loss = total[kZSum] * balance_scale();
+  result.gradient_norm = std::sqrt(total[kSquares]);
+  result.stop = total[kStop] > 0.0;
+  const auto experts = static_cast<std::size_t>(config_.experts);
+  for (std::size_t layer = 0; layer < static_cast<std::size_t>(sparse_layers_); ++layer) {
+    const auto begin = total.begin() + static_cast<std::ptrdiff_t>(kSums + layer * experts);
+    result.expert_loads.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(experts));
+  }
+  return result;
+}
+
+double StepRunner::balance_scale() const {
+  const double tokens_and_layers = static_cast<double>(input_.total_tokens) * sparse_layers_;
+  return tokens_and_layers > 0 ? 1.0 / tokens_and_layers : 0.0;
+}
+
+moe::DispatchPlan& StepRunner::plan(int micro_batch, int layer) {
+  return plans_[static_cast<std::size_t>(micro_batch) * config_.sparse.size() + static_cast<std::size_t>(layer)];
+}
+
+const MicroBatch& StepRunner::batch(int micro_batch) const {
+  return input_.micro_batches[static_cast<std::size_t>(micro_batch)];
+}
+
+TensorView StepRunner::rows(Buffer& buffer, std::int64_t count) const {
+  return buffer.view(dtype_, {count, config_.hidden_size});
+}
+
+void StepRunner::observe(const std::string& name, int micro_batch, ConstTensorView value) const {
+  if (observer_) {
+    observer_(name, micro_batch, value);
+  }
+}
+
+std::int64_t StepRunner::bytes(const schedule::LogicalBuffer& buffer) {
+  const std::int64_t tokens = batch(buffer.micro_batch).size();
+  const std::int64_t element = size_of(dtype_);
+  const std::int64_t row = config_.hidden_size * element;
+  Arena arena;
+  switch (static_cast<Role>(buffer.role)) {
+    case Role::hidden:
+    case Role::mid:
+    case Role::grad_hidden:
+    case Role::grad_mid:
+      return tokens * row;
+    case Role::attention:
+      static_cast<void>(AttentionActivations(arena, config_, tokens, dtype_));
+      return arena.used();
+    case Role::grad_attention:
+      return tokens * config_.qkv_size() * element;
+    case Role::mlp:
+      static_cast<void>(DenseActivations(arena, config_, tokens, dtype_));
+      return arena.used();
+    case Role::grad_mlp:
+      return tokens * 2 * config_.intermediate_size * element;
+    case Role::router:
+      static_cast<void>(RouterActivations(arena, config_, tokens, dtype_));
+      return arena.used();
+    case Role::grad_weights:
+      return tokens * config_.experts_per_token * size_of(DType::f32);
+    case Role::dispatch_send:
+    case Role::combine_recv:
+    case Role::grad_combine_send:
+    case Role::grad_dispatch_recv:
+      return plan(buffer.micro_batch, buffer.layer).dispatched_rows() * row;
+    case Role::dispatch_recv:
+    case Role::combine_send:
+    case Role::grad_combine_recv:
+    case Role::grad_dispatch_send:
+      return plan(buffer.micro_batch, buffer.layer).arrived_rows() * row;
+    case Role::expert_input:
+    case Role::grad_expert_output:
+      return plan(buffer.micro_batch, buffer.layer).groups.rows() * row;
+    case Role::experts:
+      static_cast<void>(
+          ExpertActivations(arena, config_, plan(buffer.micro_batch, buffer.layer).groups.rows(), dtype_));
+      return arena.used();
+    case Role::grad_experts:
+      return plan(buffer.micro_batch, buffer.layer).groups.rows() * 2 * config_.moe_intermediate_size * element;
+  }
+  fail("a step has no buffer of role {}", buffer.role);
+}
+
+void StepRunner::run(const schedule::Task& task, runtime::BufferTable& buffers) {
+  Held held(*schedule_, task, buffers);
+  const bool forward = task.pass == Pass::forward;
+  switch (task.op) {
+    case Op::embedding:
+      return run_embedding(task, held);
+    case Op::attention:
+      return run_attention(task, held);
+    case Op::dense_mlp:
+      return run_dense_mlp(task, held);
+    case Op::router:
+      return forward ? run_router_forward(task, held) : run_router_backward(task, held);
+    case Op::permute:
+      return run_permute(task, held);
+    case Op::experts:
+      return forward                          ? run_experts_forward(task, held)
+             : task.pass == Pass::input_grad ? run_experts_input_grad(task, held)
+                                              : run_experts_weight_grad(task, held);
+    case Op::unpermute:
+      return run_unpermute(task, held);
+    case Op::loss:
+      return run_loss(task, held);
+    case Op::gradient_norm:
+      return run_gradient_norm();
+    case Op::optimizer:
+      return run_optimizer(task);
+    default:
+      fail("{} is not a compute task of a training step", label(task));
+  }
+}
+
+void StepRunner::run_embedding(const schedule::Task& task, Held& held) {
+  const MicroBatch& input = batch(task.micro_batch);
+  Parameter& table = parameters_.embedding();
+  if (task.pass == Pass::forward) {
+    kernels::embedding(table.weight, input.tokens, rows(held(Role::hidden, 0), input.size()));
+  } else {
+    kernels::embedding_backward(rows(held(Role::grad_hidden, 0), input.size()), input.tokens, table.gradient);
+  }
+}
+
+void StepRunner::run_attention(const schedule::Task& task, Held& held) {
+  const MicroBatch& input = batch(task.micro_batch);
+  const std::int64_t tokens = input.size();
+  AttentionWeights& weights = parameters_.layer(task.layer).attention;
+  Arena arena(held(Role::attention));
+  AttentionActivations kept(arena, config_, tokens, dtype_);
+  if (task.pass == Pass::forward) {
+    attention_forward(config_, weights, input, rows(held(Role::hidden), tokens), kept, rows(held(Role::mid), tokens),
+                      pool_);
+    return;
+  }
+  const TensorView grad_mid = rows(held(Role::grad_mid), tokens);
+  const TensorView grad_qkv = held(Role::grad_attention).view(dtype_, {tokens, config_.qkv_size()});
+  if (task.pass == Pass::input_grad) {
+    attention_input_grad(config_, weights, input, rows(held(Role::hidden), tokens), kept, grad_mid, grad_qkv,
+                         rows(held(Role::grad_hidden), tokens), pool_);
+  } else {
+    attention_weight_grad(weights, kept, grad_mid, grad_qkv);
+  }
+}
+
+void StepRunner::run_dense_mlp(const schedule::Task& task, Held& held) {
+  const std::int64_t tokens = batch(task.micro_batch).size();
+  LayerWeights& weights = parameters_.layer(task.layer);
+  Arena arena(held(Role::mlp));
+  DenseActivations kept(arena, config_, tokens, dtype_);
+  if (task.pass == Pass::forward) {
+    const TensorView hidden = rows(held(Role::hidden, task.layer + 1), tokens);
+    dense_mlp_forward(config_, weights, rows(held(Role::mid), tokens), kept, hidden);
+    observe(fmt::format("hidden_states.{}", task.layer), task.micro_batch, hidden);
+    return;
+  }
+  const TensorView grad_hidden = rows(held(Role::grad_hidden, task.layer + 1), tokens);
+  const TensorView grad_gate_up = held(Role::grad_mlp).view(dtype_, {tokens, 2 * config_.intermediate_size});
+  if (task.pass == Pass::input_grad) {
+    dense_mlp_input_grad(weights, rows(held(Role::mid), tokens), kept, grad_hidden, grad_gate_up,
+                         rows(held(Role::grad_mid), tokens), pool_);
+  } else {
+    dense_mlp_weight_grad(weights, kept, grad_hidden, grad_gate_up);
+  }
+}
+
+void StepRunner::run_loss(const schedule::Task& task, Held& held) {
+  const MicroBatch& input = batch(task.micro_batch);
+  const std::int64_t tokens = input.size();
+  const int layers = static_cast<int>(config_.layers);
+  const bool training = parameters_.state() == State::training && !task.acquires.empty();
+  const TensorView hidden = rows(held(Role::hidden, layers), tokens);
+
+  Buffer normed_buffer = pool_.allocate(tokens * config_.hidden_size * size_of(dtype_), MemoryCategory::workspace);
+  const TensorView normed = rows(normed_buffer, tokens);
+  const Buffer rms_buffer = pool_.allocate(tokens * size_of(DType::f32), MemoryCategory::workspace);
+  const TensorView inverse_rms = rms_buffer.view(DType::f32, {tokens});
+  kernels::rms_norm(hidden, parameters_.final_norm().weight, config_.rms_norm_eps, normed, inverse_rms);
+
+  if (observer_) {
+    observe("final_hidden_state", task.micro_batch, normed);
+    const Buffer logits_buffer =
+        pool_.allocate(tokens * config_.vocab_size * size_of(DType::f32), MemoryCategory::workspace);
+    const TensorView logits = logits_buffer.view(DType::f32, {tokens, config_.vocab_size});
+    kernels::matmul(normed, parameters_.head().weight, logits, {.transpose_b = true});
+    observe("logits", task.micro_batch, logits);
+  }
+
+  if (!training) {
+    sums_[kLossSum] +=
+        kernels::linear_cross_entropy(normed, parameters_.head().weight, input.targets, nullptr, pool_);
+    return;
+  }
+  kernels::CrossEntropyGradients gradients;
+  gradients.scale = static_cast<float>(
+      input_.total_targets > 0 ? options_.loss_scale / static_cast<double>(input_.total_targets) : 0.0);
+  gradients.dhidden = rows(held(Role::grad_hidden, layers), tokens);
+  gradients.dweight = parameters_.head().gradient;
+  sums_[kLossSum] +=
+      kernels::linear_cross_entropy(normed, parameters_.head().weight, input.targets, &gradients, pool_);
+  kernels::rms_norm_backward(gradients.dhidden, hidden, parameters_.final_norm().weight, inverse_rms,
+                             gradients.dhidden, false, parameters_.final_norm().gradient);
+}
+
+void StepRunner::run_gradient_norm() {
+  // Every gradient counts once: dense ones on the first rank, an expert's on its first replica.
+  for (const Bucket& bucket : parameters_.buckets()) {
+    const bool counted = bucket.expert ? grid_.layout().replica(grid_.rank()) == 0 : grid_.rank() == 0;
+    if (counted) {
+      sums_[kSquares] += kernels::sum_of_squares(bucket.gradients);
+    }
+  }
+}
+
+void StepRunner::run_optimizer(const schedule::Task& task) {
+  const double norm = result().gradient_norm;
+  require(std::isfinite(norm),
+          "the gradient norm is {} in step {}: the run has diverged; the weights are those of the step before. Lower "
+          "optimizer.lr or lengthen optimizer.warmup_steps, and resume from the last checkpoint",
+          norm, options_.step);
+  kernels::AdamwOptions adamw = options_.adamw;
+  if (options_.clip_grad > 0.0 && norm > options_.clip_grad) {
+    adamw.gradient_scale = static_cast<float>(options_.clip_grad / norm);
+  }
+  const float decay = adamw.weight_decay;
+  for (const bool expert : {false, true}) {
+    const Bucket* bucket = parameters_.bucket(task.layer, expert);
+    if (bucket == nullptr) {
+      continue;
+    }
+    for (Parameter* parameter : bucket->parameters) {
+      adamw.weight_decay = parameter->decay ? decay : 0.0F;
+      kernels::adamw(adamw, parameter->master, parameter->exp_avg, parameter->exp_avg_sq, parameter->gradient,
+                     parameter->weight, true);
+    }
+  }
+  if (task.layer >= 0 && task.layer < static_cast<int>(config_.layers)) {
+    update_selection_bias(task.layer);
+  }
+}
+
+void StepRunner::update_selection_bias(int layer) {
+  std::vector<float>& bias = parameters_.layer(layer).moe.selection_bias;
+  if (bias.empty()) {
+    return;
+  }
+  const StepResult step = result();
+  const auto& loads = step.expert_loads[static_cast<std::size_t>(sparse_index_[static_cast<std::size_t>(layer)])];
+  double mean = 0.0;
+  for (const std::int64_t load : loads) {
+    mean += static_cast<double>(load) / static_cast<double>(loads.size());
+  }
+  for (std::size_t e = 0; e < bias.size(); ++e) {
+    const double excess = static_cast<double>(loads[e]) - mean;
+    bias[e] -= static_cast<float>(options_.bias_update_rate * (excess > 0 ? 1.0 : excess < 0 ? -1.0 : 0.0));
+  }
+}
+
+}  // namespace expedite::model
