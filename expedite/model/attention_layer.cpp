@@ -1,6 +1,8 @@
 #include "expedite/model/attention_layer.h"
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "expedite/kernels/attention.h"
 #include "expedite/kernels/elementwise.h"
@@ -37,12 +39,20 @@ struct Projections {
   }
 };
 
+/// The frequencies of all models but those whose rotary embedding stretches with the length.
+std::vector<float> frequencies(const ModelConfig& config, const MicroBatch& batch) {
+  std::int64_t longest = 0;
+  for (std::size_t s = 0; s + 1 < batch.bounds.size(); ++s) {
+    longest = std::max(longest, batch.bounds[s + 1] - batch.bounds[s]);
+  }
+  return inverse_frequencies(config.rotary, longest);
+}
+
 void rotate(const ModelConfig& config, const MicroBatch& batch, const TensorView& qkv, kernels::Rotation direction) {
   const Projections<TensorView> part(config, qkv);
-  kernels::rotary(part.query_heads, batch.positions, config.inverse_frequencies, config.rotary_attention_factor,
-                  direction);
-  kernels::rotary(part.key_heads, batch.positions, config.inverse_frequencies, config.rotary_attention_factor,
-                  direction);
+  const std::vector<float> turns = frequencies(config, batch);
+  kernels::rotary(part.query_heads, batch.positions, turns, config.rotary_attention_factor, direction);
+  kernels::rotary(part.key_heads, batch.positions, turns, config.rotary_attention_factor, direction);
 }
 
 }  // namespace

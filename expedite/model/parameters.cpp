@@ -134,7 +134,7 @@ void Parameters::allocate(MemoryPool& pool) {
 }
 
 void Parameters::locate_tensors() {
-  const Names names(config_);
+  const ParameterNames names(config_.family);
   const auto whole = [&](const std::string& name, Parameter* parameter) {
     tensors_.push_back({.name = name, .shape = parameter->shape, .parameter = parameter});
   };
@@ -152,15 +152,15 @@ void Parameters::locate_tensors() {
     const std::int64_t query = config_.query_size();
     const std::int64_t key = config_.kv_size();
     whole(names.input_norm(layer), attention.norm);
-    rows(names.query(layer), attention.qkv, 0, query);
-    rows(names.key(layer), attention.qkv, query, key);
-    rows(names.value(layer), attention.qkv, query + key, key);
-    whole(names.output(layer), attention.output);
+    rows(names.attention_weight(layer, "q"), attention.qkv, 0, query);
+    rows(names.attention_weight(layer, "k"), attention.qkv, query, key);
+    rows(names.attention_weight(layer, "v"), attention.qkv, query + key, key);
+    whole(names.attention_weight(layer, "o"), attention.output);
     if (attention.qkv_bias != nullptr) {
-      rows(names.query_bias(layer), attention.qkv_bias, 0, query);
-      rows(names.key_bias(layer), attention.qkv_bias, query, key);
-      rows(names.value_bias(layer), attention.qkv_bias, query + key, key);
-      whole(names.output_bias(layer), attention.output_bias);
+      rows(names.attention_bias(layer, "q"), attention.qkv_bias, 0, query);
+      rows(names.attention_bias(layer, "k"), attention.qkv_bias, query, key);
+      rows(names.attention_bias(layer, "v"), attention.qkv_bias, query + key, key);
+      whole(names.attention_bias(layer, "o"), attention.output_bias);
     }
     if (attention.query_norm != nullptr) {
       whole(names.query_norm(layer), attention.query_norm);
@@ -182,7 +182,7 @@ void Parameters::locate_tensors() {
 }
 
 void Parameters::locate_experts(std::int64_t layer) {
-  const Names names(config_);
+  const ParameterNames names(config_.family);
   MoeWeights& moe = layers_[static_cast<std::size_t>(layer)].moe;
   const std::int64_t hidden = config_.hidden_size;
   const std::int64_t ffn = config_.moe_intermediate_size;

@@ -32,20 +32,22 @@ StepRunner::StepRunner(Parameters& parameters, const comm::ProcessGrid& grid, Me
   }
 }
 
-schedule::TrainStepSpec StepRunner::spec(int micro_batches, bool training, const StepOptions& options) const {
+schedule::TrainStepSpec StepRunner::spec(int rank, const StepShape& shape) const {
   const comm::GridLayout& layout = grid_.layout();
-  const std::vector<int> ep_ranks = layout.expert_parallel_ranks(grid_.rank());
+  const std::vector<int> ep_ranks = layout.expert_parallel_ranks(rank);
   schedule::TrainStepSpec spec;
-  spec.rank = grid_.rank();
+  spec.rank = rank;
   spec.groups = {{"world", layout.world_ranks()},
                  {"ep", ep_ranks},
-                 {"expert_dp", layout.expert_data_parallel_ranks(grid_.rank())}};
-  spec.expert_parallel_stream =
-      grid_.inside_one_node(ep_ranks) ? schedule::Stream::intra : schedule::Stream::inter;
+                 {"expert_dp", layout.expert_data_parallel_ranks(rank)}};
+  // Collectives over the world share this stream, so all ranks must choose the same: the widest that any group needs.
+  spec.expert_parallel_stream = grid_.nodes() > 1 ? schedule::Stream::inter : schedule::Stream::intra;
   spec.sparse = config_.sparse;
-  spec.micro_batches = micro_batches;
-  spec.training = training;
-  spec.batch_aux_loss = options.balance.aux_loss == AuxLoss::batch;
+  spec.micro_batches = shape.micro_batches;
+  spec.training = shape.training;
+  spec.update = shape.update;
+  spec.batch_aux_loss = shape.batch_aux_loss;
+  spec.tokens = shape.tokens;
   spec.hidden_size = config_.hidden_size;
   spec.qkv_size = config_.qkv_size();
   spec.query_size = config_.query_size();
@@ -253,7 +255,7 @@ void StepRunner::run_loss(const schedule::Task& task, Held& held) {
   const MicroBatch& input = batch(task.micro_batch);
   const std::int64_t tokens = input.size();
   const int layers = static_cast<int>(config_.layers);
-  const bool training = parameters_.state() == State::training && !task.acquires.empty();
+  const bool training = !task.acquires.empty();  // it makes the gradient that backward starts from
   const TensorView hidden = rows(held(Role::hidden, layers), tokens);
 
   Buffer normed_buffer = pool_.allocate(tokens * config_.hidden_size * size_of(dtype_), MemoryCategory::workspace);

@@ -19,6 +19,16 @@
 
 namespace expedite::model {
 
+/// What the schedule of a step depends on.
+struct StepShape {
+  int micro_batches = 1;
+  bool training = true;   // false: forward and loss only
+  bool update = true;     // false: stop at the reduced gradients
+  bool batch_aux_loss = false;
+  std::int64_t tokens = 0;  // of a micro-batch, for expected sizes
+  bool operator==(const StepShape&) const = default;
+};
+
 struct StepOptions {
   BalanceOptions balance;
   double loss_scale = 1.0;  // multiplies the gradient of the language-model loss; the auxiliary losses have their own
@@ -49,8 +59,8 @@ class StepRunner final : public runtime::TaskRunner {
   /// Collective over the grid's world: makes the communicators of the step's streams.
   StepRunner(Parameters& parameters, const comm::ProcessGrid& grid, MemoryPool& pool);
 
-  /// What build_train_step needs to know for steps of `micro_batches` micro-batches.
-  [[nodiscard]] schedule::TrainStepSpec spec(int micro_batches, bool training, const StepOptions& options) const;
+  /// What build_train_step needs to know for rank `rank`'s part of a step.
+  [[nodiscard]] schedule::TrainStepSpec spec(int rank, const StepShape& shape) const;
 
   /// Sets the input of the next step, whose schedule build_train_step(spec(...)) made; both are kept by reference
   /// until the step has run.

@@ -1,0 +1,152 @@
+#include "expedite/model/checkpoint_io.h"
+
+#include <algorithm>
+#include <set>
+
+#include "expedite/comm/collectives.h"
+#include "expedite/kernels/elementwise.h"
+
+namespace expedite::model {
+namespace {
+
+std::vector<std::int64_t> dimensions(const Shape& shape) {
+  std::vector<std::int64_t> result;
+  for (int i = 0; i < shape.rank(); ++i) {
+    result.push_back(shape[i]);
+  }
+  return result;
+}
+
+/// The part of one of a parameter's tensors that a checkpoint tensor names.
+TensorView part(const CheckpointTensor& tensor, StateTensor which) {
+  if (tensor.bias != nullptr) {
+    return TensorView(std::span(*tensor.bias));
+  }
+  const Parameter& parameter = *tensor.parameter;
+  TensorView whole;
+  switch (which) {
+    case StateTensor::weight:
+      whole = parameter.weight;
+      break;
+    case StateTensor::master:
+      whole = parameter.master;
+      break;
+    case StateTensor::exp_avg:
+      whole = parameter.exp_avg;
+      break;
+    case StateTensor::exp_avg_sq:
+      whole = parameter.exp_avg_sq;
+      break;
+  }
+  const std::int64_t elements = whole.elements();
+  return whole.reshape({elements}).slice(tensor.offset, tensor.shape.elements()).reshape(tensor.shape);
+}
+
+/// Selection biases are part of the model, not of the optimizer's state.
+bool belongs(const CheckpointTensor& tensor, StateTensor which) {
+  return tensor.bias == nullptr || which == StateTensor::weight;
+}
+
+void require_fitting(const StoredTensor& stored, const CheckpointTensor& tensor, const SafetensorsFolder& folder) {
+  require(stored.shape == dimensions(tensor.shape),
+          "{}: tensor '{}' has shape [{}] where the model's config.json asks for {}", folder.path().string(),
+          tensor.name, fmt::join(stored.shape, ", "), to_string(tensor.shape));
+}
+
+StoredType stored_type_of(const CheckpointTensor& tensor, StateTensor which, const Parameters& parameters) {
+  const bool f32 = which != StateTensor::weight || tensor.bias != nullptr;
+  return f32 ? StoredType::f32 : stored_type(parameters.dtype());
+}
+
+/// Rank 0's copy of a tensor that `owner` holds, in the type of the file.
+void append_tensor(SafetensorsWriter* writer, const CheckpointTensor& tensor, StateTensor which, DType file_dtype,
+                   const comm::ProcessGrid& grid) {
+  // The owner's world rank in the first replica: expert-parallel groups are consecutive ranks from 0.
+  const int owner = tensor.expert ? tensor.owner : 0;
+  std::vector<std::byte> bytes;
+  if (grid.rank() == owner) {
+    bytes.resize(static_cast<std::size_t>(tensor.shape.elements() * size_of(file_dtype)));
+    kernels::convert(part(tensor, which), TensorView(bytes.data(), file_dtype, tensor.shape));
+    if (owner != 0) {
+      comm::send_bytes(grid.world(), bytes, 0);
+    }
+  } else if (writer != nullptr) {
+    bytes.resize(static_cast<std::size_t>(tensor.shape.elements() * size_of(file_dtype)));
+    comm::receive_bytes(grid.world(), bytes, owner);
+  }
+  if (writer != nullptr) {
+    writer->append(tensor.name, bytes);
+  }
+}
+
+}  // namespace
+
+void load_weights(Parameters& parameters, const SafetensorsFolder& folder) {
+  std::set<std::string> expected;
+  for (const CheckpointTensor& tensor : parameters.tensors()) {
+    expected.insert(tensor.name);
+    require_fitting(folder.tensor(tensor.name), tensor, folder);
+    if (tensor.parameter == nullptr && tensor.bias == nullptr) {
+      continue;
+    }
+    const bool training = parameters.state() == State::training && tensor.bias == nullptr;
+    folder.read(tensor.name, part(tensor, training ? StateTensor::master : StateTensor::weight));
+  }
+  for (const std::string& name : folder.names()) {
+    // Some checkpoints repeat a tied head, or keep rotary tables that are worked out from the configuration.
+    const bool redundant = (parameters.config().tie_word_embeddings && name == "lm_head.weight") ||
+                           name.ends_with("rotary_emb.inv_freq");
+    require(expected.contains(name) || redundant,
+            "{}: tensor '{}' is not part of the model that config.json describes: is it the right config.json?",
+            folder.path().string(), name);
+  }
+  parameters.refresh_weights();
+}
+
+void load_tensors(Parameters& parameters, StateTensor which, const SafetensorsFolder& folder) {
+  for (const CheckpointTensor& tensor : parameters.tensors()) {
+    if (belongs(tensor, which)) {
+      require_fitting(folder.tensor(tensor.name), tensor, folder);
+      if (tensor.parameter != nullptr || tensor.bias != nullptr) {
+        folder.read(tensor.name, part(tensor, which));
+      }
+    }
+  }
+  if (which == StateTensor::master) {
+    parameters.refresh_weights();
+  }
+}
+
+void save_tensors(Parameters& parameters, StateTensor which, const comm::ProcessGrid& grid,
+                  const std::filesystem::path& folder, const FileWritten& written, std::int64_t max_shard_bytes) {
+  std::vector<StoredTensor> stored;
+  std::vector<const CheckpointTensor*> tensors;
+  for (const CheckpointTensor& tensor : parameters.tensors()) {
+    if (belongs(tensor, which)) {
+      stored.push_back({tensor.name, stored_type_of(tensor, which, parameters), dimensions(tensor.shape)});
+      tensors.push_back(&tensor);
+    }
+  }
+  const ShardPlan plan = plan_shards(stored, max_shard_bytes);
+  const bool writes = grid.rank() == 0;
+  std::size_t next = 0;
+  for (const ShardPlan::Shard& shard : plan.shards) {
+    const std::filesystem::path file = folder / shard.file;
+    std::unique_ptr<SafetensorsWriter> writer;
+    if (writes) {
+      writer = std::make_unique<SafetensorsWriter>(file, shard.tensors);
+    }
+    for (const StoredTensor& tensor : shard.tensors) {
+      const DType dtype = tensor.type == StoredType::f32 ? DType::f32 : DType::bf16;
+      append_tensor(writer.get(), *tensors[next++], which, dtype, grid);
+    }
+    if (writes) {
+      written(file, writer->finish());
+    }
+  }
+  if (writes && plan.shards.size() > 1) {
+    write_text_file(folder / kIndexFileName, index_text(plan), written);
+  }
+}
+
+}  // namespace expedite::model

@@ -1,0 +1,36 @@
+// Weights between a rank's parameters and a Hugging Face folder: every rank reads its own experts, and one rank writes
+// the whole model, experts gathered from the ranks that hold them.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <vector>
+
+#include "expedite/comm/process_grid.h"
+#include "expedite/model/parameters.h"
+#include "expedite/model/safetensors_folder.h"
+#include "expedite/model/safetensors_writer.h"
+
+namespace expedite::model {
+
+/// Fills the weights (and masters) from a Hugging Face folder. Throws Error naming a tensor that is missing, has
+/// another shape, or is not part of the model. Not collective.
+void load_weights(Parameters& parameters, const SafetensorsFolder& folder);
+
+/// Which of the tensors kept per weight a checkpoint file holds.
+enum class StateTensor : std::uint8_t { weight, master, exp_avg, exp_avg_sq };
+
+/// Fills masters or optimizer moments from a folder written by save_tensors; masters are rounded into the weights.
+void load_tensors(Parameters& parameters, StateTensor which, const SafetensorsFolder& folder);
+
+/// Tells of a file that was written and synced: its path and what was written.
+using FileWritten = std::function<void(const std::filesystem::path& file, const WrittenFile& written)>;
+
+/// Writes the whole model's tensors into `folder` as safetensors, in shards with an index above `max_shard_bytes`;
+/// weights in the model's type, masters and moments in f32. Collective over the grid's world: rank 0 writes, and throws
+/// when it cannot; `written` is called on rank 0.
+void save_tensors(Parameters& parameters, StateTensor which, const comm::ProcessGrid& grid,
+                  const std::filesystem::path& folder, const FileWritten& written,
+                  std::int64_t max_shard_bytes = kMaxShardBytes);
+
+}  // namespace expedite::model

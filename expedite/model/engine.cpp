@@ -1,0 +1,80 @@
+#include "expedite/model/engine.h"
+
+#include <omp.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "expedite/comm/grid_layout.h"
+#include "expedite/schedule/verify.h"
+
+namespace expedite::model {
+
+Engine::Engine(Parameters& parameters, const comm::ProcessGrid& grid, MemoryPool& pool, EngineOptions options)
+    : grid_(grid),
+      options_(options),
+      trace_(options.traced_steps),
+      runner_(parameters, grid, pool),
+      control_(grid.world(), {.report = [this] { return runtime::to_string(executor_->status()); }}) {
+  runtime::ExecutorOptions executor;
+  executor.stall_limit_seconds = options.collective_timeout_s;
+  executor.on_stall = [this](const std::string&) {
+    control_.report_stall(fmt::format("communication has waited longer than runtime.collective_timeout_s = {} s",
+                                      options_.collective_timeout_s));
+  };
+  executor.poll = [this] { control_.poll(); };
+  executor.compute_thread_setup = [threads = options.threads] { omp_set_num_threads(threads); };
+  executor.trace = &trace_;
+  executor_ = std::make_unique<runtime::Executor>(pool, std::move(executor));
+}
+
+void Engine::prepare(const StepShape& shape) {
+  if (!verified_.empty() && shape == shape_) {
+    return;
+  }
+  if (std::find(verified_.begin(), verified_.end(), shape) == verified_.end()) {
+    if (grid_.rank() == 0) {  // builders are pure: one rank can see what all ranks will do
+      std::vector<schedule::Schedule> all;
+      for (int rank = 0; rank < grid_.size(); ++rank) {
+        all.push_back(schedule::build_train_step(runner_.spec(rank, shape)));
+      }
+      const std::vector<std::string> faults = schedule::verify(all);
+      require(faults.empty(), "the schedule of the step is unsound: {}", fmt::join(faults, "; "));
+    }
+    verified_.push_back(shape);
+  }
+  shape_ = shape;
+  schedule_ = schedule::build_train_step(runner_.spec(grid_.rank(), shape));
+}
+
+StepResult Engine::run(const StepShape& shape, const StepRunner::Input& input, const StepOptions& options) {
+  prepare(shape);
+  runner_.begin(schedule_, input, options);
+  executor_->run(schedule_, runner_);
+  return runner_.result();
+}
+
+ExpertShard expert_shard(const ModelConfig& config, const comm::ProcessGrid& grid) {
+  const comm::GridLayout& layout = grid.layout();
+  ExpertShard shard;
+  shard.first_expert.clear();
+  for (int rank = 0; rank < layout.expert_parallel_size(); ++rank) {
+    shard.first_expert.push_back(comm::expert_range(config.experts, layout.expert_parallel_size(), rank).begin);
+  }
+  shard.first_expert.push_back(config.experts);
+  shard.ep_rank = layout.expert_parallel_rank(grid.rank());
+  return shard;
+}
+
+int threads_per_rank(const comm::ProcessGrid& grid) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  const int mine = sched_getaffinity(0, sizeof(allowed), &allowed) == 0
+                       ? CPU_COUNT(&allowed)
+                       : static_cast<int>(std::thread::hardware_concurrency());
+  const int node = static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, mine < node ? mine : node / grid.local_size());
+}
+
+}  // namespace expedite::model

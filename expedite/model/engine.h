@@ -1,0 +1,58 @@
+// Steps of a model on this rank: builds and verifies schedules, runs them, and watches over the ranks meanwhile.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "expedite/comm/control_channel.h"
+#include "expedite/model/step.h"
+#include "expedite/runtime/executor.h"
+
+namespace expedite::model {
+
+struct EngineOptions {
+  int threads = 1;                      // cores of the compute stream
+  double collective_timeout_s = 300.0;  // a communication that takes longer ends the job with a report; 0: no limit
+  int traced_steps = 0;                 // how many of the latest steps' events are kept
+};
+
+class Engine {
+ public:
+  /// Collective over the grid's world. The parameters must outlive the engine.
+  Engine(Parameters& parameters, const comm::ProcessGrid& grid, MemoryPool& pool, EngineOptions options);
+
+  /// Runs one step, collectively: the shape is the same on every rank. Throws Error when a task fails; the other ranks
+  /// then wait for this one, so the caller must end the job (see fail_job).
+  StepResult run(const StepShape& shape, const StepRunner::Input& input, const StepOptions& options);
+
+  /// Prints why on every rank, and ends the job.
+  [[noreturn]] void fail_job(std::string_view reason) { control_.announce_failure(reason); }
+
+  void set_observer(Observer observer) { runner_.set_observer(std::move(observer)); }
+  [[nodiscard]] runtime::TraceRecorder& trace() { return trace_; }
+  /// The schedule that the last step ran.
+  [[nodiscard]] const schedule::Schedule& schedule() const { return schedule_; }
+
+ private:
+  void prepare(const StepShape& shape);
+
+  const comm::ProcessGrid& grid_;
+  EngineOptions options_;
+  runtime::TraceRecorder trace_;
+  StepRunner runner_;
+  std::unique_ptr<runtime::Executor> executor_;
+  comm::ControlChannel control_;
+  std::vector<StepShape> verified_;
+  StepShape shape_;
+  schedule::Schedule schedule_;
+};
+
+/// The experts of this rank.
+[[nodiscard]] ExpertShard expert_shard(const ModelConfig& config, const comm::ProcessGrid& grid);
+
+/// Cores that each rank of this node owns, at least one: for EngineOptions::threads. Pinned ranks count the cores they
+/// are pinned to.
+[[nodiscard]] int threads_per_rank(const comm::ProcessGrid& grid);
+
+}  // namespace expedite::model
