@@ -3,7 +3,7 @@
 add_library(expedite_options INTERFACE)
 target_include_directories(expedite_options INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(expedite_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion
-  -Wno-sign-conversion -fno-math-errno)
+  -Wno-sign-conversion -Wno-missing-field-initializers -fno-math-errno)
 if(EXPEDITE_SANITIZE)
   target_compile_options(expedite_options INTERFACE -fsanitize=${EXPEDITE_SANITIZE}
     -fno-omit-frame-pointer -fno-sanitize-recover=all)

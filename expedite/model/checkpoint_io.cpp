@@ -1,7 +1,10 @@
 #include "expedite/model/checkpoint_io.h"
 
-#include <algorithm>
+#include <zlib.h>
+
+#include <memory>
 #include <set>
+#include <span>
 
 #include "expedite/comm/collectives.h"
 #include "expedite/kernels/elementwise.h"
@@ -31,6 +34,9 @@ TensorView part(const CheckpointTensor& tensor, StateTensor which) {
     case StateTensor::master:
       whole = parameter.master;
       break;
+    case StateTensor::gradient:
+      whole = parameter.gradient;
+      break;
     case StateTensor::exp_avg:
       whole = parameter.exp_avg;
       break;
@@ -58,28 +64,39 @@ StoredType stored_type_of(const CheckpointTensor& tensor, StateTensor which, con
   return f32 ? StoredType::f32 : stored_type(parameters.dtype());
 }
 
-/// Rank 0's copy of a tensor that `owner` holds, in the type of the file.
-void append_tensor(SafetensorsWriter* writer, const CheckpointTensor& tensor, StateTensor which, DType file_dtype,
-                   const comm::ProcessGrid& grid) {
-  // The owner's world rank in the first replica: expert-parallel groups are consecutive ranks from 0.
-  const int owner = tensor.expert ? tensor.owner : 0;
-  std::vector<std::byte> bytes;
-  if (grid.rank() == owner) {
-    bytes.resize(static_cast<std::size_t>(tensor.shape.elements() * size_of(file_dtype)));
-    kernels::convert(part(tensor, which), TensorView(bytes.data(), file_dtype, tensor.shape));
-    if (owner != 0) {
-      comm::send_bytes(grid.world(), bytes, 0);
-    }
-  } else if (writer != nullptr) {
-    bytes.resize(static_cast<std::size_t>(tensor.shape.elements() * size_of(file_dtype)));
-    comm::receive_bytes(grid.world(), bytes, owner);
-  }
-  if (writer != nullptr) {
-    writer->append(tensor.name, bytes);
-  }
+void write_index(const ShardPlan& plan, const std::filesystem::path& folder, const FileWritten& written) {
+  const std::string text = index_text(plan);
+  const std::filesystem::path path = folder / kIndexFileName;
+  PosixFile file = PosixFile::create(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.sync();
+  file.close();
+  written(path, {.bytes = static_cast<std::int64_t>(text.size()),
+                 .crc32 = static_cast<std::uint32_t>(
+                     crc32_z(0, reinterpret_cast<const unsigned char*>(text.data()), text.size()))});
 }
 
 }  // namespace
+
+std::vector<std::byte> gather_tensor(const CheckpointTensor& tensor, StateTensor which, DType dtype,
+                                     const comm::ProcessGrid& grid) {
+  // The owner's world rank in the first replica: expert-parallel groups are consecutive ranks from 0.
+  const int owner = tensor.expert ? tensor.owner : 0;
+  std::vector<std::byte> bytes;
+  if (grid.rank() == owner || grid.rank() == 0) {
+    bytes.resize(static_cast<std::size_t>(tensor.shape.elements() * size_of(dtype)));
+  }
+  if (grid.rank() == owner) {
+    kernels::convert(part(tensor, which), TensorView(bytes.data(), dtype, tensor.shape));
+    if (owner != 0) {
+      comm::send_bytes(grid.world(), bytes, 0);
+      bytes.clear();
+    }
+  } else if (grid.rank() == 0) {
+    comm::receive_bytes(grid.world(), bytes, owner);
+  }
+  return bytes;
+}
 
 void load_weights(Parameters& parameters, const SafetensorsFolder& folder) {
   std::set<std::string> expected;
@@ -138,14 +155,17 @@ void save_tensors(Parameters& parameters, StateTensor which, const comm::Process
     }
     for (const StoredTensor& tensor : shard.tensors) {
       const DType dtype = tensor.type == StoredType::f32 ? DType::f32 : DType::bf16;
-      append_tensor(writer.get(), *tensors[next++], which, dtype, grid);
+      const std::vector<std::byte> bytes = gather_tensor(*tensors[next++], which, dtype, grid);
+      if (writes) {
+        writer->append(tensor.name, bytes);
+      }
     }
     if (writes) {
       written(file, writer->finish());
     }
   }
   if (writes && plan.shards.size() > 1) {
-    write_text_file(folder / kIndexFileName, index_text(plan), written);
+    write_index(plan, folder, written);
   }
 }
 

@@ -109,8 +109,10 @@ void Parameters::allocate(MemoryPool& pool) {
     }
     TensorView exp_avg;
     TensorView exp_avg_sq;
-    if (state_ == State::training) {
+    if (state_ != State::weights) {
       bucket.gradients = take(total, DType::f32, MemoryCategory::gradients);
+    }
+    if (state_ == State::training) {
       exp_avg = take(total, DType::f32, MemoryCategory::optimizer);
       exp_avg_sq = take(total, DType::f32, MemoryCategory::optimizer);
     }
@@ -120,8 +122,10 @@ void Parameters::allocate(MemoryPool& pool) {
       const auto part = [&](const TensorView& whole) { return whole.slice(begin, elements).reshape(parameter->shape); };
       const DType dtype = parameter->weight.dtype();
       parameter->weight = take(elements, dtype, MemoryCategory::weights).reshape(parameter->shape);
-      if (state_ == State::training) {
+      if (state_ != State::weights) {
         parameter->gradient = part(bucket.gradients);
+      }
+      if (state_ == State::training) {
         parameter->exp_avg = part(exp_avg);
         parameter->exp_avg_sq = part(exp_avg_sq);
         parameter->master = dtype == DType::f32

@@ -82,11 +82,11 @@ struct CheckpointTensor {
   std::vector<float>* bias = nullptr;  // a selection bias instead of a parameter
 };
 
-enum class State : std::uint8_t { weights_only, training };
+enum class State : std::uint8_t { weights, gradients, training };  // each includes those before it
 
 class Parameters {
  public:
-  /// Allocates; `training` adds gradients and optimizer state, all zero. dtype: f32 or bf16.
+  /// Allocates; all is zero. `training` is what the optimizer needs too: masters and moments. dtype: f32 or bf16.
   Parameters(const ModelConfig& config, DType dtype, ExpertShard shard, State state, MemoryPool& pool);
   Parameters(const Parameters&) = delete;
   Parameters& operator=(const Parameters&) = delete;
