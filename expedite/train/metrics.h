@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "expedite/train/durable_file.h"
+
 namespace expedite::train {
 
 class MetricsWriter {
@@ -14,16 +16,13 @@ class MetricsWriter {
   /// starts one): cuts it before the first line whose "step" is greater than resumed_step, and drops a torn
   /// last line. Throws Error naming the file, and the line when one before the last is not a JSON object.
   explicit MetricsWriter(std::filesystem::path file, std::optional<std::int64_t> resumed_step = std::nullopt);
-  ~MetricsWriter();
-  MetricsWriter(const MetricsWriter&) = delete;
-  MetricsWriter& operator=(const MetricsWriter&) = delete;
 
   /// Appends one line and hands it to the operating system at once. `line` is an object; NaN becomes null.
   void append(const nlohmann::json& line);
 
  private:
   std::filesystem::path file_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
 };
 
 }  // namespace expedite::train

@@ -14,25 +14,25 @@ struct ProgressState {
   std::int64_t step = 0;  // done
   std::int64_t steps = 0;
   double loss = 0.0;
-  std::optional<double> validation_bits_per_byte;
+  std::optional<double> validation_bits_per_byte = {};
   double tokens_per_second = 0.0;
-  std::optional<double> exposed_communication;  // fraction of a step's time, 0 to 1
-  std::optional<double> seconds_left;
+  std::optional<double> exposed_communication = {};  // fraction of a step's time, 0 to 1
+  std::optional<double> seconds_left = {};
 };
 
 /// "step 120/1000  loss 2.134  val 2.871 bits/byte  41.2k tokens/s  exposed 3.1%  left 2m05s".
 [[nodiscard]] std::string format_progress(const ProgressState& state);
 
 /// The width of the terminal that `stream` is, or nothing when it is not one.
-/// A rank under mpirun never has a terminal: whoever starts mpirun asks, and tells the ranks on their command
-/// line.
+/// Ask where the user's terminal is: mpirun gives its ranks pseudo-terminals or pipes whatever its own output
+/// is, so whoever starts mpirun asks, and tells the ranks on their command line.
 [[nodiscard]] std::optional<int> terminal_width(std::FILE* stream);
 
 class Progress {
  public:
   using Clock = std::chrono::steady_clock;
   struct Options {
-    std::optional<int> live_width;                     // columns of the terminal; nothing: plain lines
+    std::optional<int> live_width = {};                // columns of the terminal; nothing: plain lines
     std::chrono::milliseconds live_interval{100};      // at most one redraw, and
     std::chrono::milliseconds plain_interval{10'000};  // at most one line, in this time
     std::function<Clock::time_point()> now = Clock::now;
@@ -59,8 +59,7 @@ class Progress {
   Options options_;
   std::optional<ProgressState> last_;
   Clock::time_point shown_at_;
-  bool pending_ = false;  // last_ was held back
-  bool ever_shown_ = false;
+  bool pending_ = false;    // last_ was held back
   bool on_screen_ = false;  // a live line is where the cursor is
 };
 

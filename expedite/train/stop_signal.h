@@ -1,6 +1,9 @@
 // A request to stop, by signal: the training loop asks for it between steps, then saves and returns.
 #pragma once
 
+#include <array>
+#include <csignal>
+
 namespace expedite::train {
 
 /// While it lives, SIGINT, SIGTERM and SIGUSR1 (see launch()) only set a flag; a second SIGINT acts as usual,
@@ -16,6 +19,9 @@ class StopSignal {
   [[nodiscard]] bool requested() const { return signal() != 0; }
   /// The first signal that came, or 0.
   [[nodiscard]] int signal() const;
+
+ private:
+  std::array<struct sigaction, 3> previous_ = {};
 };
 
 }  // namespace expedite::train

@@ -12,11 +12,10 @@
 namespace expedite::train {
 
 struct CorpusOptions {
-  std::vector<std::string> paths = {};  // files, and folders that are read recursively
-  std::vector<std::string> extensions =
-      {};                             // ".pod" or "pod"; empty: all. A file named in `paths` is always taken.
-  double validation_fraction = 0.05;  // of the bytes, in [0, 1)
-  std::int64_t seed = 0;              // picks the validation documents
+  std::vector<std::string> paths = {};       // files, and folders that are read recursively
+  std::vector<std::string> extensions = {};  // ".pod" or "pod"; empty: all; not asked of files in `paths`
+  double validation_fraction = 0.05;         // of the bytes, in [0, 1)
+  std::int64_t seed = 0;                     // picks the validation documents
 };
 
 /// A piece of a file. Files are cut into pieces of at most clamp(total bytes / 200, 1 KiB, 256 KiB), after a
