@@ -26,7 +26,8 @@ StepBatch distribute(std::span<const std::int32_t> tokens, std::span<const Windo
       if (r == rank) {
         const auto first = static_cast<std::size_t>(window.begin);
         const auto length = static_cast<std::size_t>(window.length);
-        step.micro_batches[micro_batch].append(tokens.subspan(first, length), tokens.subspan(first + 1, length));
+        step.micro_batches[micro_batch].append(tokens.subspan(first, length),
+                                               tokens.subspan(first + 1, length));
       }
     }
   }

@@ -22,9 +22,9 @@ struct StepBatch {
   }
 };
 
-/// Splits windows of `tokens` into equal consecutive shares, one per rank (the first shares one longer where they do not
-/// divide), and each share into micro-batches of `micro_batch_size` sequences. Every rank has the same number of
-/// micro-batches; some may be empty.
+/// Splits windows of `tokens` into equal consecutive shares, one per rank (the first shares one longer where
+/// they do not divide), and each share into micro-batches of `micro_batch_size` sequences. Every rank has the
+/// same number of micro-batches; some may be empty.
 [[nodiscard]] StepBatch distribute(std::span<const std::int32_t> tokens, std::span<const Window> windows,
                                    std::int64_t micro_batch_size, int rank, int ranks);
 

@@ -30,7 +30,8 @@ model::ModelConfig model_of(const TrainConfig& config, std::int64_t tokenizer_vo
   }
   model::ModelConfig result = model::parse_model_config(source, where);
   require(result.vocab_size >= tokenizer_vocab,
-          "{}: vocab_size is {}, but data.tokenizer = '{}' has {} tokens: raise vocab_size or choose the model's own "
+          "{}: vocab_size is {}, but data.tokenizer = '{}' has {} tokens: raise vocab_size or choose the "
+          "model's own "
           "tokenizer",
           where, result.vocab_size, config.data.tokenizer, tokenizer_vocab);
   return result;

@@ -28,7 +28,9 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 /// A run's text as tokens.
 struct Text {
@@ -69,7 +71,9 @@ double load_imbalance(const model::StepResult& result) {
       most = std::max(most, load);
       sum += load;
     }
-    total += sum > 0 ? static_cast<double>(most) * static_cast<double>(loads.size()) / static_cast<double>(sum) : 1.0;
+    total += sum > 0
+                 ? static_cast<double>(most) * static_cast<double>(loads.size()) / static_cast<double>(sum)
+                 : 1.0;
   }
   return result.expert_loads.empty() ? 1.0 : total / static_cast<double>(result.expert_loads.size());
 }
@@ -177,13 +181,15 @@ void Trainer::say_what_runs() const {
   const auto million = [](std::int64_t count) { return static_cast<double>(count) / 1e6; };
   spdlog::info("{}: {:.2f} M parameters, {:.2f} M active per token; {} of {} layers with {} experts, top {}",
                config_.run_dir().string(), million(parameters_.total_parameters()),
-               million(parameters_.active_parameters()), std::count(model_.sparse.begin(), model_.sparse.end(), true),
-               model_.layers, model_.experts, model_.experts_per_token);
-  spdlog::info("{} ranks on {} nodes, expert parallel {}, {} threads per rank, {}", grid_.size(), grid_.nodes(),
-               grid_.layout().expert_parallel_size(), engine_options().threads, name_of(config_.dtype));
+               million(parameters_.active_parameters()),
+               std::count(model_.sparse.begin(), model_.sparse.end(), true), model_.layers, model_.experts,
+               model_.experts_per_token);
+  spdlog::info("{} ranks on {} nodes, expert parallel {}, {} threads per rank, {}", grid_.size(),
+               grid_.nodes(), grid_.layout().expert_parallel_size(), engine_options().threads,
+               name_of(config_.dtype));
   spdlog::info("text: {} files, {} training and {} validation bytes, {} training tokens ({:.2f} epochs)",
-               text_.corpus.files, text_.corpus.train_bytes, text_.corpus.validation_bytes, text_.train.tokens.size(),
-               sampler_.epochs_after(config_.train.steps - 1));
+               text_.corpus.files, text_.corpus.train_bytes, text_.corpus.validation_bytes,
+               text_.train.tokens.size(), sampler_.epochs_after(config_.train.steps - 1));
   if (first_step_ > 0) {
     spdlog::info("resuming after step {}", first_step_);
   }
@@ -195,8 +201,9 @@ void Trainer::measure_yardsticks() {
   }
   summary_.markov2_bits_per_byte = markov2_bits_per_byte(text_.corpus.train, text_.corpus.validation);
   summary_.gzip9_bits_per_byte = gzip9_bits_per_byte(text_.corpus.validation);
-  spdlog::info("yardsticks on the validation text: order-2 Markov model {:.3f} bits/byte, gzip -9 {:.3f} bits/byte",
-               *summary_.markov2_bits_per_byte, *summary_.gzip9_bits_per_byte);
+  spdlog::info(
+      "yardsticks on the validation text: order-2 Markov model {:.3f} bits/byte, gzip -9 {:.3f} bits/byte",
+      *summary_.markov2_bits_per_byte, *summary_.gzip9_bits_per_byte);
 }
 
 model::StepOptions Trainer::step_options(std::int64_t step) const {
@@ -231,11 +238,11 @@ void Trainer::train_step(std::int64_t step) {
   const StepBatch batch =
       distribute(text_.train.tokens, windows, config_.train.micro_batch_size, grid_.rank(), grid_.size());
   const model::StepOptions options = step_options(step);
-  const model::StepResult result =
-      engine_.run({.micro_batches = static_cast<int>(batch.micro_batches.size()),
-                   .batch_aux_loss = options.balance.aux_loss == model::AuxLoss::batch,
-                   .tokens = batch.total_tokens / grid_.size() / static_cast<int>(batch.micro_batches.size())},
-                  batch.input(), options);
+  const model::StepResult result = engine_.run(
+      {.micro_batches = static_cast<int>(batch.micro_batches.size()),
+       .batch_aux_loss = options.balance.aux_loss == model::AuxLoss::batch,
+       .tokens = batch.total_tokens / grid_.size() / static_cast<int>(batch.micro_batches.size())},
+      batch.input(), options);
   summary_.steps = step + 1;
   summary_.loss = result.loss;
   summary_.stopped = result.stop && step + 1 < config_.train.steps;
@@ -245,7 +252,8 @@ void Trainer::train_step(std::int64_t step) {
   }
 }
 
-void Trainer::count_step(std::int64_t step, const model::StepResult& result, std::int64_t tokens, double seconds) {
+void Trainer::count_step(std::int64_t step, const model::StepResult& result, std::int64_t tokens,
+                         double seconds) {
   // Smoothed over about ten steps for the eye; metrics.jsonl has each step's own.
   const runtime::StepStatistics statistics = engine_.trace().statistics();
   const double exposed = statistics.wall > 0 ? static_cast<double>(statistics.exposed_communication) /
@@ -287,11 +295,13 @@ std::optional<double> Trainer::evaluate() {
   std::int64_t bytes = 0;
   const std::int64_t together = config_.train.micro_batch_size * grid_.size();
   for (std::size_t first = 0; first < windows.size(); first += static_cast<std::size_t>(together)) {
-    const auto part = std::span(windows).subspan(first, std::min(windows.size() - first, static_cast<std::size_t>(together)));
+    const auto part = std::span(windows).subspan(
+        first, std::min(windows.size() - first, static_cast<std::size_t>(together)));
     const StepBatch batch =
         distribute(text_.validation.tokens, part, config_.train.micro_batch_size, grid_.rank(), grid_.size());
-    const model::StepResult result = engine_.run(
-        {.training = false, .tokens = config_.train.micro_batch_size * config_.data.seq_length}, batch.input(), {});
+    const model::StepResult result =
+        engine_.run({.training = false, .tokens = config_.train.micro_batch_size * config_.data.seq_length},
+                    batch.input(), {});
     bits += result.loss * static_cast<double>(result.targets) / std::numbers::ln2;
     for (const Window& window : part) {
       for (std::int64_t i = window.begin + 1; i <= window.begin + window.length; ++i) {

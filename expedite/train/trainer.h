@@ -10,8 +10,9 @@
 namespace expedite::train {
 
 struct TrainOptions {
-  bool resume = false;            // continue from the run's newest valid checkpoint, or start if there is none
-  std::optional<int> live_width;  // columns of the terminal to redraw the progress line on; nothing: plain lines
+  bool resume = false;  // continue from the run's newest valid checkpoint, or start if there is none
+  std::optional<int>
+      live_width;  // columns of the terminal to redraw the progress line on; nothing: plain lines
 };
 
 struct TrainSummary {
@@ -25,9 +26,10 @@ struct TrainSummary {
   std::filesystem::path checkpoint;
 };
 
-/// Trains. Collective over the grid's world. Writes <output_dir>/<name>/: config.yaml, metrics.jsonl, trace.json and
-/// checkpoints/. A run of the same name that is not resumed is moved aside, never overwritten. Errors after the ranks
-/// have begun to communicate end the job on all of them with a message that names the rank.
+/// Trains. Collective over the grid's world. Writes <output_dir>/<name>/: config.yaml, metrics.jsonl,
+/// trace.json and checkpoints/. A run of the same name that is not resumed is moved aside, never overwritten.
+/// Errors after the ranks have begun to communicate end the job on all of them with a message that names the
+/// rank.
 TrainSummary train(const TrainConfig& config, const comm::ProcessGrid& grid, const TrainOptions& options);
 
 }  // namespace expedite::train

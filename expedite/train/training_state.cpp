@@ -22,14 +22,17 @@ struct Part {
 
 /// Beside the model's own weights. In f32 the weights are the masters.
 std::vector<Part> optimizer_parts(DType dtype) {
-  std::vector<Part> parts = {{StateTensor::exp_avg, "optimizer/exp_avg"}, {StateTensor::exp_avg_sq, "optimizer/exp_avg_sq"}};
+  std::vector<Part> parts = {{StateTensor::exp_avg, "optimizer/exp_avg"},
+                             {StateTensor::exp_avg_sq, "optimizer/exp_avg_sq"}};
   if (dtype != DType::f32) {
     parts.push_back({StateTensor::master, "optimizer/master"});
   }
   return parts;
 }
 
-fs::path checkpoint_dir(const TrainConfig& config) { return config.run_dir() / "checkpoints"; }
+fs::path checkpoint_dir(const TrainConfig& config) {
+  return config.run_dir() / "checkpoints";
+}
 
 /// What must not change for a resumed run to be the same run.
 nlohmann::json identity(const TrainConfig& config) {
@@ -59,16 +62,18 @@ void require_same_run(const TrainConfig& config, const nlohmann::json& saved, co
   const nlohmann::json mine = identity(config);
   for (const auto& [key, value] : mine.items()) {
     require(saved.contains(key) && saved[key] == value,
-            "{}: saved with {} = {}, but the configuration says {}: --resume continues the same run; give another "
+            "{}: saved with {} = {}, but the configuration says {}: --resume continues the same run; give "
+            "another "
             "`name` to start a new one",
-            (path / kStateFile).string(), key, saved.contains(key) ? saved[key].dump() : "nothing", value.dump());
+            (path / kStateFile).string(), key, saved.contains(key) ? saved[key].dump() : "nothing",
+            value.dump());
   }
 }
 
 }  // namespace
 
-fs::path save_training_state(const TrainConfig& config, model::Parameters& parameters, const comm::ProcessGrid& grid,
-                             std::int64_t step) {
+fs::path save_training_state(const TrainConfig& config, model::Parameters& parameters,
+                             const comm::ProcessGrid& grid, std::int64_t step) {
   const fs::path dir = checkpoint_dir(config);
   const bool writes = grid.rank() == 0;
   const fs::path staging = writes ? stage_checkpoint(dir, step) : fs::path();
@@ -84,8 +89,9 @@ fs::path save_training_state(const TrainConfig& config, model::Parameters& param
     save_tensors(parameters, part.which, grid, staging / part.folder, written);
   }
   if (writes) {
-    files.push_back(write_file(staging, "config.json",
-                               [&](const fs::path& path) { write_json(path, hugging_face_config(parameters)); }));
+    files.push_back(write_file(staging, "config.json", [&](const fs::path& path) {
+      write_json(path, hugging_face_config(parameters));
+    }));
     files.push_back(write_file(staging, kStateFile, [&](const fs::path& path) {
       nlohmann::json state = identity(config);
       state["step"] = step;
