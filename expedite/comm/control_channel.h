@@ -18,13 +18,13 @@ struct ControlOptions {
   /// How long another rank may take to answer before it is named as silent.
   std::chrono::milliseconds answer_limit{3000};
   /// This rank's state, a line per stream; what a stalled rank asks of all.
-  std::function<std::string()> report;
+  std::function<std::string()> report = {};
   /// Another rank announced its failure: the last chance to flush files, before it ends the job.
-  std::function<void(int rank, std::string_view text)> on_peer_failure;
+  std::function<void(int rank, std::string_view text)> on_peer_failure = {};
   /// Default: standard error, in one write.
-  std::function<void(std::string_view text)> print;
+  std::function<void(std::string_view text)> print = {};
   /// Default: MPI_Abort. Must not return.
-  std::function<void(int code)> abort;
+  std::function<void(int code)> abort = {};
 };
 
 /// On a communicator of its own. Every rank polls it wherever it waits for communication; all calls on the

@@ -140,17 +140,16 @@ class Executor::Impl {
     for (const schedule::BufferId id : task.releases) {
       run.buffers.release(id, task);
     }
-    TraceEvent event;
     {
       const Lock lock(mutex_);
-      event = run.step.end(task.stream, now(), bytes);
+      const TraceEvent event = run.step.end(task.stream, now(), bytes);
       ++run.changes;
+      if (options_.trace != nullptr) {
+        options_.trace->record(event);  // under the lock, so that events stand in the order they ended
+      }
     }
     worker_changed_.notify_all();
     communication_changed_.notify_all();
-    if (options_.trace != nullptr) {
-      options_.trace->record(event);
-    }
   }
 
   // ---- Compute and prefetch threads

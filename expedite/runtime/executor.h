@@ -21,17 +21,17 @@ struct ExecutorOptions {
   double stall_limit_seconds = 300;
   /// Called on the communication thread with a report of all streams, again after each further limit; may
   /// throw to end the run. Without it a stall is an Error.
-  std::function<void(const std::string& report)> on_stall;
+  std::function<void(const std::string& report)> on_stall = {};
   /// Called on the communication thread about every poll_interval while a step runs (a control channel's
   /// poll).
-  std::function<void()> poll;
+  std::function<void()> poll = {};
   std::chrono::milliseconds poll_interval{10};
   /// Called once on the compute thread before its first task (omp_set_num_threads, binding).
-  std::function<void()> compute_thread_setup;
+  std::function<void()> compute_thread_setup = {};
   /// The longest sleep between two looks at communication under way.
   std::chrono::microseconds longest_sleep{200};
   /// Nanoseconds; default: comm::steady_nanoseconds.
-  std::function<std::int64_t()> clock;
+  std::function<std::int64_t()> clock = {};
   /// Where task times go; null: nowhere.
   TraceRecorder* trace = nullptr;
 };
