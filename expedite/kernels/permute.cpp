@@ -22,6 +22,27 @@
 HWY_BEFORE_NAMESPACE();
 namespace expedite::kernels::HWY_NAMESPACE {
 
+// A loop of vectors, because memcpy takes rows of a few KiB for large copies and starts up slowly.
+void copy_bytes(const std::uint8_t* from, std::uint8_t* to, std::int64_t bytes) {
+  const hn::ScalableTag<std::uint8_t> tag;
+  const auto width = static_cast<std::int64_t>(hn::Lanes(tag));
+  std::int64_t i = 0;
+  for (; i + 4 * width <= bytes; i += 4 * width) {
+    const auto a = hn::LoadU(tag, from + i);
+    const auto b = hn::LoadU(tag, from + i + width);
+    const auto c = hn::LoadU(tag, from + i + 2 * width);
+    const auto d = hn::LoadU(tag, from + i + 3 * width);
+    hn::StoreU(a, tag, to + i);
+    hn::StoreU(b, tag, to + i + width);
+    hn::StoreU(c, tag, to + i + 2 * width);
+    hn::StoreU(d, tag, to + i + 3 * width);
+  }
+  for (; i + width <= bytes; i += width) {
+    hn::StoreU(hn::LoadU(tag, from + i), tag, to + i);
+  }
+  std::memcpy(to + i, from + i, static_cast<std::size_t>(bytes - i));
+}
+
 // One addend of a token: a row, and what it is multiplied by.
 template <typename T>
 struct Term {
@@ -157,6 +178,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace expedite::kernels {
 
+HWY_EXPORT(copy_bytes);
 HWY_EXPORT(unpermute_range);
 HWY_EXPORT(unpermute_backward_range);
 
@@ -197,7 +219,7 @@ void require_plan(const ConstTensorView& rows, const ConstTensorView& position,
 }
 
 // The rows of a gather lie anywhere: the first lines of the next one are fetched while this one is copied.
-void prefetch_row(const std::byte* row, std::int64_t bytes) {
+void prefetch_row(const std::uint8_t* row, std::int64_t bytes) {
   const std::int64_t lines = std::min(kPrefetchLines, (bytes + kCacheLine - 1) / kCacheLine);
   for (std::int64_t line = 0; line < lines; ++line) {
     hwy::Prefetch(row + line * kCacheLine);
@@ -217,19 +239,19 @@ void gather_rows(ConstTensorView src, ConstTensorView index, TensorView dst) {
   }
   const std::int64_t size = size_of(src.dtype());
   const std::int64_t bytes = src.columns() * size;
-  const auto* from = static_cast<const std::byte*>(src.data());
-  auto* to = static_cast<std::byte*>(dst.data());
+  const auto* from = static_cast<const std::uint8_t*>(src.data());
+  auto* to = static_cast<std::uint8_t*>(dst.data());
   parallel_for(dst.rows(), kGrain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t row = *index.row<std::int32_t>(i);
       if (i + 1 < end && *index.row<std::int32_t>(i + 1) >= 0) {
         prefetch_row(from + *index.row<std::int32_t>(i + 1) * src.row_stride() * size, bytes);
       }
-      std::byte* out = to + i * dst.row_stride() * size;
+      std::uint8_t* out = to + i * dst.row_stride() * size;
       if (row < 0) {
         std::memset(out, 0, static_cast<std::size_t>(bytes));
       } else {
-        std::memcpy(out, from + row * src.row_stride() * size, static_cast<std::size_t>(bytes));
+        HWY_DYNAMIC_DISPATCH(copy_bytes)(from + row * src.row_stride() * size, out, bytes);
       }
     }
   });

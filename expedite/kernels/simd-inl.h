@@ -59,15 +59,19 @@ HWY_INLINE F32 from_bf16(HalfVector words) {
 // Rounds to nearest even, as bf16(float) does; Highway 1.0's own conversion truncates.
 HWY_INLINE HalfVector to_bf16(F32 value) {
   const hn::RebindToUnsigned<F32Tag> wide;
-  const hn::RebindToSigned<F32Tag> wide_signed;
   const auto word = hn::BitCast(wide, value);
   const auto odd = hn::And(hn::ShiftRight<16>(word), hn::Set(wide, 1));
   const auto rounded = hn::Add(word, hn::Add(odd, hn::Set(wide, 0x7FFF)));
   // The carry may run through a NaN's payload into its sign: a NaN is cut and made quiet instead.
   const auto quiet = hn::Or(word, hn::Set(wide, 0x00400000));
   const auto nan = hn::RebindMask(wide, hn::IsNaN(value));
-  const auto upper = hn::ShiftRight<16>(hn::IfThenElse(nan, quiet, rounded));
-  return hn::DemoteTo(Half(), hn::BitCast(wide_signed, upper));
+  const auto result = hn::IfThenElse(nan, quiet, rounded);
+#if HWY_TARGET == HWY_SCALAR
+  return hn::DemoteTo(Half(), hn::BitCast(hn::RebindToSigned<F32Tag>(), hn::ShiftRight<16>(result)));
+#else
+  const hn::Repartition<std::uint16_t, F32Tag> words;
+  return hn::LowerHalf(Half(), hn::ConcatOdd(words, hn::BitCast(words, result), hn::BitCast(words, result)));
+#endif
 }
 
 /// Reads and writes whole vectors.
@@ -168,28 +172,46 @@ HWY_INLINE float max_over_row(const float* row, std::int64_t count) {
   return hn::GetLane(hn::MaxOfLanes(F32Tag(), largest));
 }
 
-/// exp(x) to about 2 units in the last place for x in [-87, 88]; 0 below, exp(88) above; NaN stays NaN.
-HWY_INLINE F32 fast_exp(F32 x) {
+/// max(x, bound) and min(x, bound), of which NaN comes out as NaN.
+HWY_INLINE F32 at_least(F32 x, float bound) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::IfThenElse(hn::Lt(x, set(bound)), set(bound), x);
+#else
+  return hn::Max(set(bound), x);  // x86 returns its second operand if either is NaN
+#endif
+}
+HWY_INLINE F32 at_most(F32 x, float bound) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::IfThenElse(hn::Gt(x, set(bound)), set(bound), x);
+#else
+  return hn::Min(set(bound), x);
+#endif
+}
+
+/// exp(-x) to about 2 units in the last place for x in [-88, 87]; anything outside. NaN stays NaN. The
+/// negative, because sigmoids need it and a sign costs an instruction.
+HWY_INLINE F32 exp_of_negative(F32 x) {
   const hn::RebindToSigned<F32Tag> integer;
-  const F32 lowest = set(-87.0F);
-  const F32 highest = set(88.0F);
-  const F32 clamped = hn::IfThenElse(hn::Gt(x, highest), highest, x);
-  // x = n ln 2 + r with |r| <= ln(2) / 2. Adding 1.5 * 2^23 leaves the integer n in the low bits.
+  // -x = n ln 2 + r with |r| <= ln(2) / 2. Adding 1.5 * 2^23 leaves the integer n in the low bits.
   const F32 shift = set(12582912.0F);
-  const F32 shifted = hn::MulAdd(clamped, set(1.44269504F), shift);
+  const F32 shifted = hn::NegMulAdd(x, set(1.44269504F), shift);
   const F32 n = hn::Sub(shifted, shift);
-  F32 r = hn::NegMulAdd(n, set(0.693145752F), clamped);  // ln 2 in two parts, the first with 15 bits
+  F32 r = hn::NegMulSub(n, set(0.693145752F), x);  // ln 2 in two parts, the first with 16 bits
   r = hn::NegMulAdd(n, set(1.42860677e-6F), r);
-  // 1 + r + r^2 q(r), with q of degree 4 the minimax fit of exp's relative error on that interval (3e-9).
-  F32 p = hn::MulAdd(set(1.38145406e-3F), r, set(8.36874545e-3F));
-  p = hn::MulAdd(p, r, set(4.1668389e-2F));
-  p = hn::MulAdd(p, r, set(1.66665211e-1F));
-  p = hn::MulAdd(p, r, set(4.9999994e-1F));
+  // 1 + r + r^2 q(r), with q of degree 3 the minimax fit of exp's relative error on that interval (5e-8).
+  F32 p = hn::MulAdd(set(8.31250101e-3F), r, set(4.18903306e-2F));
+  p = hn::MulAdd(p, r, set(1.66671157e-1F));
+  p = hn::MulAdd(p, r, set(4.99992311e-1F));
   p = hn::MulAdd(p, r, set(1.0F));
   p = hn::MulAdd(p, r, set(1.0F));
   const auto exponent = hn::ShiftLeft<23>(hn::BitCast(integer, shifted));
-  const F32 result = hn::BitCast(F32Tag(), hn::Add(hn::BitCast(integer, p), exponent));
-  return hn::IfThenElse(hn::Lt(x, lowest), zero(), result);
+  return hn::BitCast(F32Tag(), hn::Add(hn::BitCast(integer, p), exponent));
+}
+
+/// exp(x) to about 2 units in the last place for x in [-87, 88]; 0 below, exp(88) above; NaN stays NaN.
+HWY_INLINE F32 fast_exp(F32 x) {
+  const F32 result = exp_of_negative(hn::Neg(at_most(x, 88.0F)));
+  return hn::IfThenElse(hn::Lt(x, set(-87.0F)), zero(), result);
 }
 
 /// 1 / x to about 1 unit in the last place, for x in [2^-120, 2^120].
@@ -203,16 +225,13 @@ HWY_INLINE F32 fast_reciprocal(F32 x) {
 #endif
 }
 
-/// max(x, -80), NaN stays NaN: below, the sigmoid of an f32 is as good as zero, and x * sigmoid(x) would meet
-/// infinity times zero.
-HWY_INLINE F32 bounded_below(F32 x) {
-  const F32 lowest = set(-80.0F);
-  return hn::IfThenElse(hn::Lt(x, lowest), lowest, x);
-}
+/// Where the sigmoid of an f32 is as good as zero. An x that meets its own sigmoid is bounded by this, so
+/// that infinity is not multiplied by zero.
+inline constexpr float kSigmoidBound = -80.0F;
 
-/// 1 / (1 + exp(-x)) for x >= -80; NaN stays NaN.
+/// 1 / (1 + exp(-x)) for x >= kSigmoidBound; NaN stays NaN.
 HWY_INLINE F32 fast_sigmoid(F32 x) {
-  return fast_reciprocal(hn::Add(set(1.0F), fast_exp(hn::Neg(x))));
+  return fast_reciprocal(hn::Add(set(1.0F), exp_of_negative(at_most(x, 80.0F))));
 }
 
 }  // namespace expedite::kernels::HWY_NAMESPACE

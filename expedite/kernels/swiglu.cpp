@@ -24,7 +24,7 @@ void swiglu_rows(const ConstTensorView& gate_up, const TensorView& y, std::int64
     const T* up = gate + width;
     T* out = y.row<T>(r);
     for_each_vector(width, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
-      const F32 g = bounded_below(vector.load(gate + i));
+      const F32 g = at_least(vector.load(gate + i), kSigmoidBound);
       vector.store(hn::Mul(hn::Mul(g, fast_sigmoid(g)), vector.load(up + i)), out + i);
     });
   }
@@ -43,12 +43,12 @@ void swiglu_backward_rows(const ConstTensorView& dy, const ConstTensorView& gate
     T* dup = dgate + width;
     for_each_vector(width, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
       const F32 d = vector.load(gradient + i);
-      const F32 g = bounded_below(vector.load(gate + i));
+      const F32 g = at_least(vector.load(gate + i), kSigmoidBound);
       const F32 u = vector.load(up + i);
       const F32 s = fast_sigmoid(g);
       const F32 silu = hn::Mul(g, s);
-      // An infinite gate must not meet 1 - s = 0; a NaN arrives through s.
-      const F32 finite = hn::Min(g, set(80.0F));
+      // An infinite gate must not meet 1 - s = 0.
+      const F32 finite = at_most(g, 80.0F);
       const F32 slope = hn::Mul(s, hn::MulAdd(finite, hn::Sub(set(1.0F), s), set(1.0F)));
       vector.store(hn::Mul(hn::Mul(d, u), slope), dgate + i);
       vector.store(hn::Mul(d, silu), dup + i);
