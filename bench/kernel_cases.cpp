@@ -1,0 +1,360 @@
+#include "bench/kernel_cases.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "expedite/kernels/attention.h"
+#include "expedite/kernels/cross_entropy.h"
+#include "expedite/kernels/grouped_matmul.h"
+#include "expedite/kernels/matmul.h"
+#include "expedite/kernels/optimizer.h"
+#include "expedite/kernels/permute.h"
+#include "expedite/kernels/rms_norm.h"
+#include "expedite/kernels/swiglu.h"
+#include "expedite/tensor/memory_pool.h"
+
+namespace expedite::bench {
+namespace {
+
+/// Owns a case's operands.
+class Operands {
+ public:
+  /// Uniform in [-1, 1).
+  TensorView values(DType type, Shape shape) {
+    const TensorView result = room(type, shape);
+    const std::int64_t count = result.elements();
+    for (std::int64_t i = 0; i < count; ++i) {
+      state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
+      const auto mantissa = static_cast<std::uint32_t>(state_ >> 41);
+      const float value = std::bit_cast<float>(0x40000000U | mantissa) - 3.0F;
+      if (type == DType::bf16) {
+        result.as<bf16>()[i] = bf16(value);
+      } else {
+        result.as<float>()[i] = value;
+      }
+    }
+    return result;
+  }
+  TensorView zeros(DType type, Shape shape) {
+    const TensorView result = room(type, shape);
+    std::fill_n(static_cast<std::byte*>(result.data()), result.bytes(), std::byte{0});
+    return result;
+  }
+  MemoryPool& pool() { return pool_; }
+
+ private:
+  TensorView room(DType type, Shape shape) {
+    buffers_.push_back(pool_.allocate(shape.elements() * size_of(type), MemoryCategory::activations));
+    return buffers_.back().view(type, shape);
+  }
+
+  MemoryPool pool_;
+  std::vector<Buffer> buffers_;
+  std::uint64_t state_ = 1;
+};
+
+/// A case whose operands are made by `setup(operands)`, which returns the function to measure.
+template <typename Setup>
+KernelCase make_case(std::string name, std::string shape, Limit limit, double work, Setup setup) {
+  return {std::move(name), std::move(shape), limit, work, [setup]() -> std::function<void()> {
+            auto operands = std::make_shared<Operands>();
+            auto run = setup(*operands);
+            return [operands, run] { run(); };
+          }};
+}
+
+Limit matmul_limit(DType type) {
+  return type == DType::bf16 ? Limit::bf16_matmul : Limit::f32_matmul;
+}
+
+double product_flops(std::int64_t m, std::int64_t n, std::int64_t k) {
+  return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+}
+
+KernelCase matmul_case(std::int64_t m, std::int64_t n, std::int64_t k, DType type,
+                       kernels::MatmulOptions options = {.transpose_b = true}) {
+  return make_case(
+      options.transpose_a ? "matmul weight grad" : "matmul",
+      fmt::format("{} {}x{}x{}", name_of(type), m, n, k), matmul_limit(type), product_flops(m, n, k),
+      [=](Operands& operands) {
+        const TensorView a = operands.values(type, options.transpose_a ? Shape{k, m} : Shape{m, k});
+        const TensorView b = operands.values(type, options.transpose_b ? Shape{n, k} : Shape{k, n});
+        const TensorView dst = operands.zeros(options.accumulate ? DType::f32 : type, {m, n});
+        return [=] { kernels::matmul(a, b, dst, options); };
+      });
+}
+
+void add_matmuls(std::vector<KernelCase>& cases) {
+  for (const DType type : {DType::bf16, DType::f32}) {
+    cases.push_back(matmul_case(2048, 1024, 1024, type));
+    cases.push_back(matmul_case(2048, 1024, 1024, type, {.transpose_a = true, .accumulate = true}));
+  }
+  cases.push_back(matmul_case(2048, 3072, 1024, DType::bf16));
+  cases.push_back(matmul_case(1000, 1024, 1024, DType::bf16));
+  cases.push_back(matmul_case(16, 1024, 1024, DType::bf16));
+  cases.push_back(matmul_case(2048, 16, 1024, DType::f32));  // a router
+}
+
+/// The three products of one expert projection over 8192 rows; `skew` gives the first expert half of them.
+void add_grouped_matmuls(std::vector<KernelCase>& cases, const char* projection, std::int64_t n,
+                         std::int64_t k, DType type, bool skew) {
+  constexpr std::int64_t kRows = 8192;
+  constexpr std::int64_t kExperts = 8;
+  std::vector<std::int64_t> counts(kExperts, kRows / kExperts);
+  if (skew) {
+    counts = {kRows / 2, 1000, 800, 700, 600, 500, 300, 196};
+  }
+  const kernels::RowGroups groups = kernels::aligned_groups(counts);
+  const std::int64_t rows = groups.rows();
+  const std::string shape = fmt::format("{} {} {}x{}x{} E={}{}", name_of(type), projection, kRows, n, k,
+                                        kExperts, skew ? " skewed" : "");
+  const double flops = product_flops(kRows, n, k);
+  const Limit limit = matmul_limit(type);
+  cases.push_back(make_case("grouped matmul", shape, limit, flops, [=](Operands& operands) {
+    const TensorView x = operands.values(type, {rows, k});
+    const TensorView w = operands.values(type, {kExperts, n, k});
+    const TensorView y = operands.zeros(type, {rows, n});
+    return [=] { kernels::grouped_matmul(groups, x, w, y); };
+  }));
+  cases.push_back(make_case("grouped matmul dX", shape, limit, flops, [=](Operands& operands) {
+    const TensorView dy = operands.values(type, {rows, n});
+    const TensorView w = operands.values(type, {kExperts, n, k});
+    const TensorView dx = operands.zeros(type, {rows, k});
+    return [=] { kernels::grouped_matmul_input_grad(groups, dy, w, dx); };
+  }));
+  cases.push_back(make_case("grouped matmul dW", shape, limit, flops, [=](Operands& operands) {
+    const TensorView dy = operands.values(type, {rows, n});
+    const TensorView x = operands.values(type, {rows, k});
+    const TensorView dw = operands.zeros(DType::f32, {kExperts, n, k});
+    return [=] { kernels::grouped_matmul_weight_grad(groups, dy, x, dw, true); };
+  }));
+}
+
+constexpr std::int64_t kHidden = 1024;
+
+/// Rows of tokens in expert order: each expert takes the tokens that chose it, in their order.
+struct Routes {
+  std::vector<std::int32_t> token_of_row;
+  std::vector<std::int32_t> row_of_choice;  // [T, k]
+};
+
+Routes random_routes(std::int64_t tokens, std::int64_t top_k, std::int64_t experts) {
+  std::mt19937 generator(1);
+  std::vector<std::vector<std::int64_t>> chosen(static_cast<std::size_t>(experts));
+  std::vector<std::int64_t> order(static_cast<std::size_t>(experts));
+  std::iota(order.begin(), order.end(), 0);
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    std::shuffle(order.begin(), order.end(), generator);
+    for (std::int64_t j = 0; j < top_k; ++j) {
+      chosen[order[j]].push_back(t * top_k + j);
+    }
+  }
+  Routes routes;
+  routes.row_of_choice.resize(static_cast<std::size_t>(tokens * top_k));
+  for (const auto& choices : chosen) {
+    for (const std::int64_t choice : choices) {
+      routes.row_of_choice[choice] = static_cast<std::int32_t>(routes.token_of_row.size());
+      routes.token_of_row.push_back(static_cast<std::int32_t>(choice / top_k));
+    }
+  }
+  return routes;
+}
+
+TensorView copy_of(Operands& operands, const std::vector<std::int32_t>& values, Shape shape) {
+  const TensorView result = operands.zeros(DType::i32, shape);
+  std::copy(values.begin(), values.end(), result.as<std::int32_t>());
+  return result;
+}
+
+void add_permutes(std::vector<KernelCase>& cases) {
+  constexpr std::int64_t kTokens = 32768;
+  constexpr std::int64_t kTopK = 4;
+  constexpr std::int64_t kExperts = 16;
+  constexpr std::int64_t kRows = kTokens * kTopK;
+  const std::string shape = fmt::format("bf16 T={} H={} E={} k={}", kTokens, kHidden, kExperts, kTopK);
+  const double token_bytes = 2.0 * kTokens * kHidden;
+  const double row_bytes = 2.0 * kRows * kHidden;
+  // Each row is read and written: tokens are more than the caches keep from one expert to the next.
+  cases.push_back(
+      make_case("permute", shape, Limit::copy, 2 * row_bytes + 4.0 * kRows, [=](Operands& operands) {
+        const Routes routes = random_routes(kTokens, kTopK, kExperts);
+        const TensorView src = operands.values(DType::bf16, {kTokens, kHidden});
+        const TensorView index = copy_of(operands, routes.token_of_row, {kRows});
+        const TensorView dst = operands.zeros(DType::bf16, {kRows, kHidden});
+        return [=] { kernels::gather_rows(src, index, dst); };
+      }));
+  cases.push_back(make_case(
+      "unpermute", shape, Limit::copy, token_bytes + row_bytes + 8.0 * kRows, [=](Operands& operands) {
+        const Routes routes = random_routes(kTokens, kTopK, kExperts);
+        const TensorView rows = operands.values(DType::bf16, {kRows, kHidden});
+        const TensorView position = copy_of(operands, routes.row_of_choice, {kTokens, kTopK});
+        const TensorView weights = operands.values(DType::f32, {kTokens, kTopK});
+        const TensorView dst = operands.zeros(DType::bf16, {kTokens, kHidden});
+        return [=] { kernels::unpermute(rows, position, weights, {}, dst); };
+      }));
+  // Reads dy and rows, writes drows.
+  cases.push_back(
+      make_case("unpermute backward", shape, Limit::copy, token_bytes + 2 * row_bytes + 12.0 * kRows,
+                [=](Operands& operands) {
+                  const Routes routes = random_routes(kTokens, kTopK, kExperts);
+                  const TensorView dy = operands.values(DType::bf16, {kTokens, kHidden});
+                  const TensorView rows = operands.values(DType::bf16, {kRows, kHidden});
+                  const TensorView position = copy_of(operands, routes.row_of_choice, {kTokens, kTopK});
+                  const TensorView weights = operands.values(DType::f32, {kTokens, kTopK});
+                  const TensorView drows = operands.zeros(DType::bf16, {kRows, kHidden});
+                  const TensorView dweights = operands.zeros(DType::f32, {kTokens, kTopK});
+                  return [=] { kernels::unpermute_backward(dy, rows, position, weights, drows, dweights); };
+                }));
+}
+
+void add_swiglu(std::vector<KernelCase>& cases, DType type) {
+  constexpr std::int64_t kRows = 65536;
+  constexpr std::int64_t kWidth = 512;
+  const std::string shape = fmt::format("{} R={} F={}", name_of(type), kRows, kWidth);
+  const double bytes = static_cast<double>(kRows * kWidth * size_of(type));
+  cases.push_back(make_case("swiglu", shape, Limit::copy, 3 * bytes, [=](Operands& operands) {
+    const TensorView gate_up = operands.values(type, {kRows, 2 * kWidth});
+    const TensorView y = operands.zeros(type, {kRows, kWidth});
+    return [=] { kernels::swiglu(gate_up, y); };
+  }));
+  cases.push_back(make_case("swiglu backward", shape, Limit::copy, 5 * bytes, [=](Operands& operands) {
+    const TensorView gate_up = operands.values(type, {kRows, 2 * kWidth});
+    const TensorView dy = operands.values(type, {kRows, kWidth});
+    const TensorView dgate_up = operands.zeros(type, {kRows, 2 * kWidth});
+    return [=] { kernels::swiglu_backward(dy, gate_up, dgate_up); };
+  }));
+}
+
+void add_rms_norm(std::vector<KernelCase>& cases, DType type) {
+  constexpr std::int64_t kTokens = 65536;
+  constexpr float kEpsilon = 1e-6F;
+  const std::string shape = fmt::format("{} T={} H={}", name_of(type), kTokens, kHidden);
+  const double bytes = static_cast<double>(kTokens * kHidden * size_of(type));
+  const double inverse_bytes = 4.0 * kTokens;
+  cases.push_back(
+      make_case("rms_norm", shape, Limit::copy, 2 * bytes + inverse_bytes, [=](Operands& operands) {
+        const TensorView x = operands.values(type, {kTokens, kHidden});
+        const TensorView weight = operands.values(type, {kHidden});
+        const TensorView y = operands.zeros(type, {kTokens, kHidden});
+        const TensorView inverse_rms = operands.zeros(DType::f32, {kTokens});
+        return [=] { kernels::rms_norm(x, weight, kEpsilon, y, inverse_rms); };
+      }));
+  cases.push_back(
+      make_case("rms_norm backward", shape, Limit::copy, 3 * bytes + inverse_bytes, [=](Operands& operands) {
+        const TensorView dy = operands.values(type, {kTokens, kHidden});
+        const TensorView x = operands.values(type, {kTokens, kHidden});
+        const TensorView weight = operands.values(type, {kHidden});
+        const TensorView y = operands.zeros(type, {kTokens, kHidden});
+        const TensorView inverse_rms = operands.zeros(DType::f32, {kTokens});
+        kernels::rms_norm(x, weight, kEpsilon, y, inverse_rms);
+        const TensorView dx = y;
+        const TensorView dweight = operands.zeros(DType::f32, {kHidden});
+        return [=] { kernels::rms_norm_backward(dy, x, weight, inverse_rms, dx, false, dweight); };
+      }));
+}
+
+/// Causal: half of the square counts. Forward is two products (scores, values); backward five.
+void add_attention(std::vector<KernelCase>& cases, DType type) {
+  constexpr std::int64_t kTokens = 2048;
+  constexpr std::int64_t kHeads = 16;
+  constexpr std::int64_t kHeadDim = 64;
+  constexpr std::int64_t kWidth = kHeads * kHeadDim;
+  const kernels::AttentionOptions options{.heads = kHeads, .kv_heads = kHeads, .head_dim = kHeadDim};
+  const std::string shape = fmt::format("{} T={} {} heads of {}", name_of(type), kTokens, kHeads, kHeadDim);
+  const double product = product_flops(kTokens, kTokens, kWidth) / 2;
+  const std::vector<std::int64_t> bounds = {0, kTokens};
+  struct Tensors {
+    TensorView q, k, v, out, log_sum_exp;
+  };
+  const auto forward_operands = [=](Operands& operands) {
+    return Tensors{operands.values(type, {kTokens, kWidth}), operands.values(type, {kTokens, kWidth}),
+                   operands.values(type, {kTokens, kWidth}), operands.zeros(type, {kTokens, kWidth}),
+                   operands.zeros(DType::f32, {kHeads, kTokens})};
+  };
+  cases.push_back(make_case("attention", shape, matmul_limit(type), 2 * product, [=](Operands& operands) {
+    const Tensors x = forward_operands(operands);
+    MemoryPool* pool = &operands.pool();
+    return [=] { kernels::attention_forward(x.q, x.k, x.v, bounds, options, x.out, x.log_sum_exp, *pool); };
+  }));
+  cases.push_back(
+      make_case("attention backward", shape, matmul_limit(type), 5 * product, [=](Operands& operands) {
+        const Tensors x = forward_operands(operands);
+        MemoryPool* pool = &operands.pool();
+        kernels::attention_forward(x.q, x.k, x.v, bounds, options, x.out, x.log_sum_exp, *pool);
+        const TensorView dout = operands.values(type, {kTokens, kWidth});
+        const TensorView dq = operands.zeros(type, {kTokens, kWidth});
+        const TensorView dk = operands.zeros(type, {kTokens, kWidth});
+        const TensorView dv = operands.zeros(type, {kTokens, kWidth});
+        return [=] {
+          kernels::attention_backward(dout, x.q, x.k, x.v, x.out, x.log_sum_exp, bounds, options, dq, dk, dv,
+                                      *pool);
+        };
+      }));
+}
+
+/// Three products: logits, and the gradients of hidden states and weight.
+void add_cross_entropy(std::vector<KernelCase>& cases) {
+  constexpr std::int64_t kTokens = 1024;
+  constexpr std::int64_t kVocabulary = 16384;
+  cases.push_back(make_case(
+      "cross entropy", fmt::format("bf16 T={} H={} V={}", kTokens, kHidden, kVocabulary), Limit::bf16_matmul,
+      3 * product_flops(kTokens, kVocabulary, kHidden), [=](Operands& operands) {
+        const TensorView hidden = operands.values(DType::bf16, {kTokens, kHidden});
+        const TensorView weight = operands.values(DType::bf16, {kVocabulary, kHidden});
+        const kernels::CrossEntropyGradients gradients{1.0F / kTokens,
+                                                       operands.zeros(DType::bf16, {kTokens, kHidden}),
+                                                       operands.zeros(DType::f32, {kVocabulary, kHidden})};
+        std::vector<std::int32_t> targets(kTokens);
+        std::iota(targets.begin(), targets.end(), 0);
+        MemoryPool* pool = &operands.pool();
+        return [=] { (void)kernels::linear_cross_entropy(hidden, weight, targets, &gradients, *pool); };
+      }));
+}
+
+/// Reads master, both averages and gradient; writes all four and the bf16 weight.
+void add_adamw(std::vector<KernelCase>& cases) {
+  constexpr std::int64_t kCount = std::int64_t{16} << 20;
+  constexpr double kBytesEach = 4 * 4 + 4 * 4 + 2;
+  cases.push_back(make_case(
+      "adamw", fmt::format("n={}", kCount), Limit::copy, kBytesEach * kCount, [=](Operands& operands) {
+        const TensorView master = operands.values(DType::f32, {kCount});
+        const TensorView average = operands.zeros(DType::f32, {kCount});
+        const TensorView square = operands.zeros(DType::f32, {kCount});
+        const TensorView gradient = operands.values(DType::f32, {kCount});
+        const TensorView weight = operands.zeros(DType::bf16, {kCount});
+        return [=] { kernels::adamw({}, master, average, square, gradient, weight, true); };
+      }));
+}
+
+}  // namespace
+
+std::vector<KernelCase> kernel_cases() {
+  std::vector<KernelCase> cases;
+  add_matmuls(cases);
+  constexpr std::int64_t kExpertWidth = 512;
+  for (const bool skew : {false, true}) {
+    add_grouped_matmuls(cases, "gate_up", 2 * kExpertWidth, kHidden, DType::bf16, skew);
+    add_grouped_matmuls(cases, "down", kHidden, kExpertWidth, DType::bf16, skew);
+  }
+  add_grouped_matmuls(cases, "gate_up", 2 * kExpertWidth, kHidden, DType::f32, false);
+  add_permutes(cases);
+  for (const DType type : {DType::bf16, DType::f32}) {
+    add_swiglu(cases, type);
+    add_rms_norm(cases, type);
+    add_attention(cases, type);
+  }
+  add_cross_entropy(cases);
+  add_adamw(cases);
+  return cases;
+}
+
+}  // namespace expedite::bench
