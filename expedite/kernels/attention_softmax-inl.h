@@ -68,8 +68,7 @@ HWY_INLINE FloatVector masked_scores(const float* scores, std::int64_t at, Range
   const Floats d;
   const FloatVector values = hn::LoadU(d, scores + at);
   if constexpr (kMasked) {
-    return hn::IfThenElse(lanes_in(at, visible), values,
-                          hn::Set(d, -std::numeric_limits<float>::infinity()));
+    return hn::IfThenElse(lanes_in(at, visible), values, hn::Set(d, -std::numeric_limits<float>::infinity()));
   } else {
     return values;
   }

@@ -24,8 +24,8 @@ kernels::AttentionOptions attention_options(const ModelConfig& config) {
 /// The parts of a fused [T, (heads + 2 kv_heads) D] matrix.
 template <typename View>
 struct Projections {
-  View query, key, value;              // [T, heads D], [T, kv_heads D], [T, kv_heads D]
-  View query_heads, key_heads;         // [T, heads, D], [T, kv_heads, D]
+  View query, key, value;       // [T, heads D], [T, kv_heads D], [T, kv_heads D]
+  View query_heads, key_heads;  // [T, heads, D], [T, kv_heads, D]
 
   Projections(const ModelConfig& config, const View& qkv)
       : query(qkv.columns_slice(0, config.query_size())),
@@ -35,7 +35,8 @@ struct Projections {
         key_heads(split_heads(key, config.kv_heads)) {}
 
   static View split_heads(const View& matrix, std::int64_t heads) {
-    return View(matrix.data(), matrix.dtype(), {matrix.rows(), heads, matrix.columns() / heads}, matrix.row_stride());
+    return View(matrix.data(), matrix.dtype(), {matrix.rows(), heads, matrix.columns() / heads},
+                matrix.row_stride());
   }
 };
 
@@ -48,7 +49,8 @@ std::vector<float> frequencies(const ModelConfig& config, const MicroBatch& batc
   return inverse_frequencies(config.rotary, longest);
 }
 
-void rotate(const ModelConfig& config, const MicroBatch& batch, const TensorView& qkv, kernels::Rotation direction) {
+void rotate(const ModelConfig& config, const MicroBatch& batch, const TensorView& qkv,
+            kernels::Rotation direction) {
   const Projections<TensorView> part(config, qkv);
   const std::vector<float> turns = frequencies(config, batch);
   kernels::rotary(part.query_heads, batch.positions, turns, config.rotary_attention_factor, direction);
@@ -57,7 +59,8 @@ void rotate(const ModelConfig& config, const MicroBatch& batch, const TensorView
 
 }  // namespace
 
-AttentionActivations::AttentionActivations(Arena& arena, const ModelConfig& config, std::int64_t tokens, DType dtype)
+AttentionActivations::AttentionActivations(Arena& arena, const ModelConfig& config, std::int64_t tokens,
+                                           DType dtype)
     : normed(arena.take(dtype, {tokens, config.hidden_size})),
       inverse_rms(arena.take(DType::f32, {tokens})),
       qkv(arena.take(dtype, {tokens, config.qkv_size()})),
@@ -86,8 +89,8 @@ void attention_forward(const ModelConfig& config, const AttentionWeights& weight
                       kept.key_inverse_rms);
   }
   rotate(config, batch, kept.qkv, kernels::Rotation::forward);
-  kernels::attention_forward(part.query, part.key, part.value, batch.bounds, attention_options(config), kept.context,
-                             kept.log_sum_exp, pool);
+  kernels::attention_forward(part.query, part.key, part.value, batch.bounds, attention_options(config),
+                             kept.context, kept.log_sum_exp, pool);
   kernels::matmul(kept.context, weights.output->weight, mid, {.transpose_b = true});
   if (weights.output_bias != nullptr) {
     kernels::add_bias(weights.output_bias->weight, mid);
@@ -107,7 +110,8 @@ void attention_input_grad(const ModelConfig& config, AttentionWeights& weights, 
   const Projections<TensorView> part(config, kept.qkv);
   const Projections<TensorView> grad(config, grad_qkv);
   kernels::attention_backward(grad_context, part.query, part.key, part.value, kept.context, kept.log_sum_exp,
-                              batch.bounds, attention_options(config), grad.query, grad.key, grad.value, pool);
+                              batch.bounds, attention_options(config), grad.query, grad.key, grad.value,
+                              pool);
   rotate(config, batch, grad_qkv, kernels::Rotation::backward);
   if (config.qk_norm) {
     const auto raw_heads = [&](std::int64_t begin, std::int64_t heads) {
@@ -126,8 +130,8 @@ void attention_input_grad(const ModelConfig& config, AttentionWeights& weights, 
   kernels::add(grad_mid, grad_hidden);
 }
 
-void attention_weight_grad(AttentionWeights& weights, const AttentionActivations& kept, ConstTensorView grad_mid,
-                           ConstTensorView grad_qkv) {
+void attention_weight_grad(AttentionWeights& weights, const AttentionActivations& kept,
+                           ConstTensorView grad_mid, ConstTensorView grad_qkv) {
   const kernels::MatmulOptions options = {.transpose_a = true, .accumulate = true};
   kernels::matmul(grad_mid, kept.context, weights.output->gradient, options);
   kernels::matmul(grad_qkv, kept.normed, weights.qkv->gradient, options);

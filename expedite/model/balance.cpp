@@ -33,7 +33,8 @@ struct Tokens {
     return total * static_cast<double>(shares.size());
   }
 
-  void backward(std::span<const double> shares, double scale, kernels::Scoring scoring, TensorView grad_logits) const {
+  void backward(std::span<const double> shares, double scale, kernels::Scoring scoring,
+                TensorView grad_logits) const {
     std::vector<float> gradient(shares.size());
     for (std::size_t e = 0; e < shares.size(); ++e) {
       gradient[e] = static_cast<float>(scale * static_cast<double>(shares.size()) * shares[e]);
@@ -74,8 +75,8 @@ double batch_aux_loss(const RouterActivations& router, std::span<const double> s
   return Tokens(router, 0, router.scores.rows()).loss_times_tokens(shares);
 }
 
-void batch_aux_backward(const ModelConfig& config, const RouterActivations& router, std::span<const double> shares,
-                        double scale, TensorView grad_logits) {
+void batch_aux_backward(const ModelConfig& config, const RouterActivations& router,
+                        std::span<const double> shares, double scale, TensorView grad_logits) {
   Tokens(router, 0, router.scores.rows()).backward(shares, scale, config.scoring, grad_logits);
 }
 

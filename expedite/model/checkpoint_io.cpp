@@ -53,7 +53,8 @@ bool belongs(const CheckpointTensor& tensor, StateTensor which) {
   return tensor.bias == nullptr || which == StateTensor::weight;
 }
 
-void require_fitting(const StoredTensor& stored, const CheckpointTensor& tensor, const SafetensorsFolder& folder) {
+void require_fitting(const StoredTensor& stored, const CheckpointTensor& tensor,
+                     const SafetensorsFolder& folder) {
   require(stored.shape == dimensions(tensor.shape),
           "{}: tensor '{}' has shape [{}] where the model's config.json asks for {}", folder.path().string(),
           tensor.name, fmt::join(stored.shape, ", "), to_string(tensor.shape));
@@ -113,9 +114,10 @@ void load_weights(Parameters& parameters, const SafetensorsFolder& folder) {
     // Some checkpoints repeat a tied head, or keep rotary tables that are worked out from the configuration.
     const bool redundant = (parameters.config().tie_word_embeddings && name == "lm_head.weight") ||
                            name.ends_with("rotary_emb.inv_freq");
-    require(expected.contains(name) || redundant,
-            "{}: tensor '{}' is not part of the model that config.json describes: is it the right config.json?",
-            folder.path().string(), name);
+    require(
+        expected.contains(name) || redundant,
+        "{}: tensor '{}' is not part of the model that config.json describes: is it the right config.json?",
+        folder.path().string(), name);
   }
   parameters.refresh_weights();
 }
@@ -135,7 +137,8 @@ void load_tensors(Parameters& parameters, StateTensor which, const SafetensorsFo
 }
 
 void save_tensors(Parameters& parameters, StateTensor which, const comm::ProcessGrid& grid,
-                  const std::filesystem::path& folder, const FileWritten& written, std::int64_t max_shard_bytes) {
+                  const std::filesystem::path& folder, const FileWritten& written,
+                  std::int64_t max_shard_bytes) {
   std::vector<StoredTensor> stored;
   std::vector<const CheckpointTensor*> tensors;
   for (const CheckpointTensor& tensor : parameters.tensors()) {

@@ -1,5 +1,5 @@
-// Weights between a rank's parameters and a Hugging Face folder: every rank reads its own experts, and one rank writes
-// the whole model, experts gathered from the ranks that hold them.
+// Weights between a rank's parameters and a Hugging Face folder: every rank reads its own experts, and one
+// rank writes the whole model, experts gathered from the ranks that hold them.
 #pragma once
 
 #include <filesystem>
@@ -13,26 +13,27 @@
 
 namespace expedite::model {
 
-/// Fills the weights (and masters) from a Hugging Face folder. Throws Error naming a tensor that is missing, has
-/// another shape, or is not part of the model. Not collective.
+/// Fills the weights (and masters) from a Hugging Face folder. Throws Error naming a tensor that is missing,
+/// has another shape, or is not part of the model. Not collective.
 void load_weights(Parameters& parameters, const SafetensorsFolder& folder);
 
 /// Which of the tensors that are kept per weight.
 enum class StateTensor : std::uint8_t { weight, master, gradient, exp_avg, exp_avg_sq };
 
 /// The bytes of one tensor in `dtype`, on rank 0 (elsewhere empty), from whichever rank holds it. Collective.
-[[nodiscard]] std::vector<std::byte> gather_tensor(const CheckpointTensor& tensor, StateTensor which, DType dtype,
-                                                   const comm::ProcessGrid& grid);
+[[nodiscard]] std::vector<std::byte> gather_tensor(const CheckpointTensor& tensor, StateTensor which,
+                                                   DType dtype, const comm::ProcessGrid& grid);
 
-/// Fills masters or optimizer moments from a folder written by save_tensors; masters are rounded into the weights.
+/// Fills masters or optimizer moments from a folder written by save_tensors; masters are rounded into the
+/// weights.
 void load_tensors(Parameters& parameters, StateTensor which, const SafetensorsFolder& folder);
 
 /// Tells of a file that was written and synced: its path and what was written.
 using FileWritten = std::function<void(const std::filesystem::path& file, const WrittenFile& written)>;
 
-/// Writes the whole model's tensors into `folder` as safetensors, in shards with an index above `max_shard_bytes`;
-/// weights in the model's type, everything else in f32. Collective over the grid's world: rank 0 writes, and throws
-/// when it cannot; `written` is called on rank 0.
+/// Writes the whole model's tensors into `folder` as safetensors, in shards with an index above
+/// `max_shard_bytes`; weights in the model's type, everything else in f32. Collective over the grid's world:
+/// rank 0 writes, and throws when it cannot; `written` is called on rank 0.
 void save_tensors(Parameters& parameters, StateTensor which, const comm::ProcessGrid& grid,
                   const std::filesystem::path& folder, const FileWritten& written,
                   std::int64_t max_shard_bytes = kMaxShardBytes);

@@ -42,7 +42,8 @@ struct Sequences {
   }
 
   /// Rows [first, last) as a micro-batch; `places` gets each token's row * columns + column.
-  [[nodiscard]] MicroBatch micro_batch(std::int64_t first, std::int64_t last, std::vector<std::int64_t>& places) const {
+  [[nodiscard]] MicroBatch micro_batch(std::int64_t first, std::int64_t last,
+                                       std::vector<std::int64_t>& places) const {
     MicroBatch batch;
     for (std::int64_t row = first; row < last; ++row) {
       std::vector<std::int32_t> sequence;
@@ -97,7 +98,8 @@ class Comparison {
       static_cast<void>(step(0.0, 1.0));
       compare_gradients("grad_aux.");
     }
-    require(pending_.empty(), "{}: '{}' is not a tensor of this model (see expedite compare --help for the names)",
+    require(pending_.empty(),
+            "{}: '{}' is not a tensor of this model (see expedite compare --help for the names)",
             file_.path().string(), pending_.empty() ? "" : pending_.begin()->first);
     return std::move(errors_);
   }
@@ -112,9 +114,9 @@ class Comparison {
     StepOptions options;
     options.balance = {.aux_loss = AuxLoss::batch, .aux_coefficient = aux_coefficient};
     options.loss_scale = loss_scale;
-    return engine_.run({.update = false, .batch_aux_loss = true, .tokens = batches_[0].size()},
-                       {batches_, tokens, comm::all_reduce(grid_.world(), targets, comm::ReduceOp::sum), {tokens}},
-                       options);
+    return engine_.run(
+        {.update = false, .batch_aux_loss = true, .tokens = batches_[0].size()},
+        {batches_, tokens, comm::all_reduce(grid_.world(), targets, comm::ReduceOp::sum), {tokens}}, options);
   }
 
   void keep(const std::string& name, ConstTensorView value) {
@@ -139,8 +141,8 @@ class Comparison {
   }
 
   void require_elements(const StoredTensor& tensor, std::int64_t ours) const {
-    require(tensor.elements() == ours, "{}: '{}' has shape [{}], {} elements; the model has {}", file_.path().string(),
-            tensor.name, fmt::join(tensor.shape, ", "), tensor.elements(), ours);
+    require(tensor.elements() == ours, "{}: '{}' has shape [{}], {} elements; the model has {}",
+            file_.path().string(), tensor.name, fmt::join(tensor.shape, ", "), tensor.elements(), ours);
   }
 
   void add_error(const StoredTensor& tensor, std::span<const double> ours, std::span<const double> expected) {
@@ -175,10 +177,11 @@ class Comparison {
           std::memcpy(&place, all_places[rank].data() + i * sizeof(place), sizeof(place));
           for (std::int64_t column = 0; column < width; ++column) {
             float value = 0.0F;
-            std::memcpy(&value,
-                        all_values[rank].data() +
-                            (i * static_cast<std::size_t>(width) + static_cast<std::size_t>(column)) * sizeof(value),
-                        sizeof(value));
+            std::memcpy(
+                &value,
+                all_values[rank].data() +
+                    (i * static_cast<std::size_t>(width) + static_cast<std::size_t>(column)) * sizeof(value),
+                sizeof(value));
             ours[static_cast<std::size_t>(place * width + column)] = static_cast<double>(value);
           }
         }
@@ -188,9 +191,9 @@ class Comparison {
   }
 
   [[nodiscard]] std::int64_t width_of(const std::string& name) const {
-    return name == "logits"                      ? config_.vocab_size
+    return name == "logits"                     ? config_.vocab_size
            : name.starts_with("router_logits.") ? config_.experts
-                                                 : config_.hidden_size;
+                                                : config_.hidden_size;
   }
 
   void compare_scalar(const std::string& name, double ours) {
@@ -202,7 +205,8 @@ class Comparison {
 
   void compare_gradients(const std::string& prefix) {
     for (const CheckpointTensor& mine : parameters_.tensors()) {
-      const std::optional<StoredTensor> tensor = mine.bias == nullptr ? take(prefix + mine.name) : std::nullopt;
+      const std::optional<StoredTensor> tensor =
+          mine.bias == nullptr ? take(prefix + mine.name) : std::nullopt;
       if (!tensor) {
         continue;
       }

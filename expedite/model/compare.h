@@ -25,18 +25,18 @@ struct TensorError {
   double max_error = 0.0;     // |ours - expected|, NaN if ours is
   double max_expected = 0.0;  // |expected|
 
-  /// What a tolerance is held against: the error as it is for large tensors (logits), and relative to the largest
-  /// expected value for small ones (gradients).
+  /// What a tolerance is held against: the error as it is for large tensors (logits), and relative to the
+  /// largest expected value for small ones (gradients).
   [[nodiscard]] double measure() const;
 };
 
-/// Runs `input_ids` (every row a sequence; rows are spread over the ranks) forward, backward from the mean next-token
-/// loss, and backward from the auxiliary loss, and compares every tensor that the file holds:
-///   logits [B, T, V], hidden_states.<layer> and final_hidden_state [B, T, H], router_logits.<layer> [B T, E],
-///   loss, aux_loss (before its coefficient), grad.<parameter>, grad_aux.<parameter>.
-/// An optional attention_mask [B, T] of zeros and ones marks padding: masked tokens are not run, and compared nowhere.
-/// Collective; the result is on rank 0. Throws Error naming a tensor of the file that has no counterpart or another
-/// shape.
+/// Runs `input_ids` (every row a sequence; rows are spread over the ranks) forward, backward from the mean
+/// next-token loss, and backward from the auxiliary loss, and compares every tensor that the file holds:
+///   logits [B, T, V], hidden_states.<layer> and final_hidden_state [B, T, H], router_logits.<layer> [B T,
+///   E], loss, aux_loss (before its coefficient), grad.<parameter>, grad_aux.<parameter>.
+/// An optional attention_mask [B, T] of zeros and ones marks padding: masked tokens are not run, and compared
+/// nowhere. Collective; the result is on rank 0. Throws Error naming a tensor of the file that has no
+/// counterpart or another shape.
 [[nodiscard]] std::vector<TensorError> compare(const CompareOptions& options, const comm::ProcessGrid& grid);
 
 }  // namespace expedite::model

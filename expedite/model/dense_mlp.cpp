@@ -23,7 +23,8 @@ void dense_mlp_forward(const ModelConfig& config, const LayerWeights& weights, C
 }
 
 void dense_mlp_input_grad(LayerWeights& weights, ConstTensorView mid, const DenseActivations& kept,
-                          ConstTensorView grad_hidden, TensorView grad_gate_up, TensorView grad_mid, MemoryPool& pool) {
+                          ConstTensorView grad_hidden, TensorView grad_gate_up, TensorView grad_mid,
+                          MemoryPool& pool) {
   const Buffer scratch = pool.allocate(kept.activated.bytes(), MemoryCategory::workspace);
   const TensorView grad_activated = scratch.view(kept.activated.dtype(), kept.activated.shape());
   kernels::matmul(grad_hidden, weights.dense.down->weight, grad_activated);

@@ -20,9 +20,11 @@ struct DenseActivations {
 void dense_mlp_forward(const ModelConfig& config, const LayerWeights& weights, ConstTensorView mid,
                        DenseActivations& kept, TensorView hidden);
 
-/// grad_mid = grad_hidden + (gradient through the MLP); grad_gate_up, [T, 2F], is kept for the weight gradients.
+/// grad_mid = grad_hidden + (gradient through the MLP); grad_gate_up, [T, 2F], is kept for the weight
+/// gradients.
 void dense_mlp_input_grad(LayerWeights& weights, ConstTensorView mid, const DenseActivations& kept,
-                          ConstTensorView grad_hidden, TensorView grad_gate_up, TensorView grad_mid, MemoryPool& pool);
+                          ConstTensorView grad_hidden, TensorView grad_gate_up, TensorView grad_mid,
+                          MemoryPool& pool);
 
 void dense_mlp_weight_grad(LayerWeights& weights, const DenseActivations& kept, ConstTensorView grad_hidden,
                            ConstTensorView grad_gate_up);

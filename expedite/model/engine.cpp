@@ -20,8 +20,9 @@ Engine::Engine(Parameters& parameters, const comm::ProcessGrid& grid, MemoryPool
   runtime::ExecutorOptions executor;
   executor.stall_limit_seconds = options.collective_timeout_s;
   executor.on_stall = [this](const std::string&) {
-    control_.report_stall(fmt::format("communication has waited longer than runtime.collective_timeout_s = {} s",
-                                      options_.collective_timeout_s));
+    control_.report_stall(
+        fmt::format("communication has waited longer than runtime.collective_timeout_s = {} s",
+                    options_.collective_timeout_s));
   };
   executor.poll = [this] { control_.poll(); };
   executor.compute_thread_setup = [threads = options.threads] { omp_set_num_threads(threads); };
@@ -60,7 +61,8 @@ ExpertShard expert_shard(const ModelConfig& config, const comm::ProcessGrid& gri
   ExpertShard shard;
   shard.first_expert.clear();
   for (int rank = 0; rank < layout.expert_parallel_size(); ++rank) {
-    shard.first_expert.push_back(comm::expert_range(config.experts, layout.expert_parallel_size(), rank).begin);
+    shard.first_expert.push_back(
+        comm::expert_range(config.experts, layout.expert_parallel_size(), rank).begin);
   }
   shard.first_expert.push_back(config.experts);
   shard.ep_rank = layout.expert_parallel_rank(grid.rank());

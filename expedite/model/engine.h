@@ -1,4 +1,5 @@
-// Steps of a model on this rank: builds and verifies schedules, runs them, and watches over the ranks meanwhile.
+// Steps of a model on this rank: builds and verifies schedules, runs them, and watches over the ranks
+// meanwhile.
 #pragma once
 
 #include <memory>
@@ -12,9 +13,10 @@
 namespace expedite::model {
 
 struct EngineOptions {
-  int threads = 1;                      // cores of the compute stream
-  double collective_timeout_s = 300.0;  // a communication that takes longer ends the job with a report; 0: no limit
-  int traced_steps = 0;                 // how many of the latest steps' events are kept
+  int threads = 1;  // cores of the compute stream
+  double collective_timeout_s =
+      300.0;             // a communication that takes longer ends the job with a report; 0: no limit
+  int traced_steps = 0;  // how many of the latest steps' events are kept
 };
 
 class Engine {
@@ -22,8 +24,8 @@ class Engine {
   /// Collective over the grid's world. The parameters must outlive the engine.
   Engine(Parameters& parameters, const comm::ProcessGrid& grid, MemoryPool& pool, EngineOptions options);
 
-  /// Runs one step, collectively: the shape is the same on every rank. Throws Error when a task fails; the other ranks
-  /// then wait for this one, so the caller must end the job (see fail_job).
+  /// Runs one step, collectively: the shape is the same on every rank. Throws Error when a task fails; the
+  /// other ranks then wait for this one, so the caller must end the job (see fail_job).
   StepResult run(const StepShape& shape, const StepRunner::Input& input, const StepOptions& options);
 
   /// Prints why on every rank, and ends the job.
@@ -51,8 +53,8 @@ class Engine {
 /// The experts of this rank.
 [[nodiscard]] ExpertShard expert_shard(const ModelConfig& config, const comm::ProcessGrid& grid);
 
-/// Cores that each rank of this node owns, at least one: for EngineOptions::threads. Pinned ranks count the cores they
-/// are pinned to.
+/// Cores that each rank of this node owns, at least one: for EngineOptions::threads. Pinned ranks count the
+/// cores they are pinned to.
 [[nodiscard]] int threads_per_rank(const comm::ProcessGrid& grid);
 
 }  // namespace expedite::model

@@ -29,7 +29,8 @@ ConstTensorView as_f32(ConstTensorView x, Buffer& scratch, MemoryPool& pool) {
 
 }  // namespace
 
-RouterActivations::RouterActivations(Arena& arena, const ModelConfig& config, std::int64_t tokens, DType dtype)
+RouterActivations::RouterActivations(Arena& arena, const ModelConfig& config, std::int64_t tokens,
+                                     DType dtype)
     : normed(arena.take(dtype, {tokens, config.hidden_size})),
       inverse_rms(arena.take(DType::f32, {tokens})),
       logits(arena.take(DType::f32, {tokens, config.experts})),
@@ -46,7 +47,8 @@ void router_forward(const ModelConfig& config, const LayerWeights& weights, Cons
                     RouterActivations& kept, MemoryPool& pool) {
   kernels::rms_norm(mid, weights.mlp_norm->weight, config.rms_norm_eps, kept.normed, kept.inverse_rms);
   Buffer scratch;
-  kernels::matmul(as_f32(kept.normed, scratch, pool), weights.moe.router->weight, kept.logits, {.transpose_b = true});
+  kernels::matmul(as_f32(kept.normed, scratch, pool), weights.moe.router->weight, kept.logits,
+                  {.transpose_b = true});
   kernels::route(kept.logits, weights.moe.selection_bias, router_options(config), kept.scores, kept.experts,
                  kept.weights);
 }
@@ -57,11 +59,13 @@ void gate_backward(const ModelConfig& config, const RouterActivations& kept, Con
 }
 
 void router_backward(LayerWeights& weights, ConstTensorView mid, const RouterActivations& kept,
-                     ConstTensorView grad_logits, ConstTensorView grad_hidden, TensorView grad_mid, MemoryPool& pool) {
+                     ConstTensorView grad_logits, ConstTensorView grad_hidden, TensorView grad_mid,
+                     MemoryPool& pool) {
   Buffer scratch;
   kernels::matmul(grad_logits, as_f32(kept.normed, scratch, pool), weights.moe.router->gradient,
                   {.transpose_a = true, .accumulate = true});
-  const Buffer through_router = pool.allocate(grad_mid.elements() * size_of(DType::f32), MemoryCategory::workspace);
+  const Buffer through_router =
+      pool.allocate(grad_mid.elements() * size_of(DType::f32), MemoryCategory::workspace);
   const TensorView grad_normed = through_router.view(DType::f32, grad_mid.shape());
   kernels::matmul(grad_logits, weights.moe.router->weight, grad_normed);
   kernels::add(grad_normed, grad_mid);
@@ -77,9 +81,9 @@ void experts_forward(const MoeWeights& weights, const kernels::RowGroups& groups
   kernels::grouped_matmul(groups, kept.activated, weights.down->weight, output);
 }
 
-void experts_input_grad(const MoeWeights& weights, const kernels::RowGroups& groups, const ExpertActivations& kept,
-                        ConstTensorView grad_output, TensorView grad_gate_up, TensorView grad_input,
-                        MemoryPool& pool) {
+void experts_input_grad(const MoeWeights& weights, const kernels::RowGroups& groups,
+                        const ExpertActivations& kept, ConstTensorView grad_output, TensorView grad_gate_up,
+                        TensorView grad_input, MemoryPool& pool) {
   const Buffer scratch = pool.allocate(kept.activated.bytes(), MemoryCategory::workspace);
   const TensorView grad_activated = scratch.view(kept.activated.dtype(), kept.activated.shape());
   kernels::grouped_matmul_input_grad(groups, grad_output, weights.down->weight, grad_activated);
@@ -88,7 +92,8 @@ void experts_input_grad(const MoeWeights& weights, const kernels::RowGroups& gro
 }
 
 void experts_weight_grad(MoeWeights& weights, const kernels::RowGroups& groups, ConstTensorView input,
-                         const ExpertActivations& kept, ConstTensorView grad_output, ConstTensorView grad_gate_up) {
+                         const ExpertActivations& kept, ConstTensorView grad_output,
+                         ConstTensorView grad_gate_up) {
   kernels::grouped_matmul_weight_grad(groups, grad_output, kept.activated, weights.down->gradient, true);
   kernels::grouped_matmul_weight_grad(groups, grad_gate_up, input, weights.gate_up->gradient, true);
 }

@@ -38,20 +38,24 @@ void router_forward(const ModelConfig& config, const LayerWeights& weights, Cons
 void gate_backward(const ModelConfig& config, const RouterActivations& kept, ConstTensorView grad_weights,
                    TensorView grad_logits);
 
-/// grad_logits: f32 [T, E], complete. grad_mid comes in as the gradient of the normed rows through the experts and
-/// leaves as that of mid: grad_hidden + (gradient through the layer). Adds the router's and the norm's weight gradients.
+/// grad_logits: f32 [T, E], complete. grad_mid comes in as the gradient of the normed rows through the
+/// experts and leaves as that of mid: grad_hidden + (gradient through the layer). Adds the router's and the
+/// norm's weight gradients.
 void router_backward(LayerWeights& weights, ConstTensorView mid, const RouterActivations& kept,
-                     ConstTensorView grad_logits, ConstTensorView grad_hidden, TensorView grad_mid, MemoryPool& pool);
+                     ConstTensorView grad_logits, ConstTensorView grad_hidden, TensorView grad_mid,
+                     MemoryPool& pool);
 
 /// output[R, H] = down(swiglu(gate_up(input))), each group through its own expert.
 void experts_forward(const MoeWeights& weights, const kernels::RowGroups& groups, ConstTensorView input,
                      ExpertActivations& kept, TensorView output);
 
 /// grad_input and grad_gate_up from grad_output. Padding rows of grad_output must be zero.
-void experts_input_grad(const MoeWeights& weights, const kernels::RowGroups& groups, const ExpertActivations& kept,
-                        ConstTensorView grad_output, TensorView grad_gate_up, TensorView grad_input, MemoryPool& pool);
+void experts_input_grad(const MoeWeights& weights, const kernels::RowGroups& groups,
+                        const ExpertActivations& kept, ConstTensorView grad_output, TensorView grad_gate_up,
+                        TensorView grad_input, MemoryPool& pool);
 
 void experts_weight_grad(MoeWeights& weights, const kernels::RowGroups& groups, ConstTensorView input,
-                         const ExpertActivations& kept, ConstTensorView grad_output, ConstTensorView grad_gate_up);
+                         const ExpertActivations& kept, ConstTensorView grad_output,
+                         ConstTensorView grad_gate_up);
 
 }  // namespace expedite::model

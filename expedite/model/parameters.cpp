@@ -19,7 +19,8 @@ std::int64_t padded(std::int64_t elements) {
 
 }  // namespace
 
-Parameters::Parameters(const ModelConfig& config, DType dtype, ExpertShard shard, State state, MemoryPool& pool)
+Parameters::Parameters(const ModelConfig& config, DType dtype, ExpertShard shard, State state,
+                       MemoryPool& pool)
     : config_(config), dtype_(dtype), shard_(std::move(shard)), state_(state) {
   require(dtype == DType::f32 || dtype == DType::bf16, "a model is f32 or bf16, not {}", name_of(dtype));
   const int layers = static_cast<int>(config.layers);
@@ -119,7 +120,9 @@ void Parameters::allocate(MemoryPool& pool) {
     std::int64_t begin = 0;
     for (Parameter* parameter : bucket.parameters) {
       const std::int64_t elements = parameter->shape.elements();
-      const auto part = [&](const TensorView& whole) { return whole.slice(begin, elements).reshape(parameter->shape); };
+      const auto part = [&](const TensorView& whole) {
+        return whole.slice(begin, elements).reshape(parameter->shape);
+      };
       const DType dtype = parameter->weight.dtype();
       parameter->weight = take(elements, dtype, MemoryCategory::weights).reshape(parameter->shape);
       if (state_ != State::weights) {
@@ -128,9 +131,10 @@ void Parameters::allocate(MemoryPool& pool) {
       if (state_ == State::training) {
         parameter->exp_avg = part(exp_avg);
         parameter->exp_avg_sq = part(exp_avg_sq);
-        parameter->master = dtype == DType::f32
-                                ? parameter->weight
-                                : take(elements, DType::f32, MemoryCategory::optimizer).reshape(parameter->shape);
+        parameter->master =
+            dtype == DType::f32
+                ? parameter->weight
+                : take(elements, DType::f32, MemoryCategory::optimizer).reshape(parameter->shape);
       }
       begin += padded(elements);
     }
@@ -142,7 +146,8 @@ void Parameters::locate_tensors() {
   const auto whole = [&](const std::string& name, Parameter* parameter) {
     tensors_.push_back({.name = name, .shape = parameter->shape, .parameter = parameter});
   };
-  const auto rows = [&](const std::string& name, Parameter* parameter, std::int64_t first, std::int64_t count) {
+  const auto rows = [&](const std::string& name, Parameter* parameter, std::int64_t first,
+                        std::int64_t count) {
     const std::int64_t columns = parameter->weight.columns();
     const Shape shape = parameter->shape.rank() == 1 ? Shape{count} : Shape{count, columns};
     tensors_.push_back({.name = name, .shape = shape, .parameter = parameter, .offset = first * columns});
@@ -175,7 +180,8 @@ void Parameters::locate_tensors() {
       locate_experts(layer);
     } else {
       rows(names.dense_gate(layer), weights.dense.gate_up, 0, config_.intermediate_size);
-      rows(names.dense_up(layer), weights.dense.gate_up, config_.intermediate_size, config_.intermediate_size);
+      rows(names.dense_up(layer), weights.dense.gate_up, config_.intermediate_size,
+           config_.intermediate_size);
       whole(names.dense_down(layer), weights.dense.down);
     }
   }
@@ -201,7 +207,8 @@ void Parameters::locate_experts(std::int64_t layer) {
     const bool here = owner == shard_.ep_rank;
     for (std::int64_t expert = begin; expert < end; ++expert) {
       const std::int64_t gate_up = (expert - begin) * 2 * ffn * hidden;
-      const auto locate = [&](const std::string& name, Shape shape, Parameter* parameter, std::int64_t offset) {
+      const auto locate = [&](const std::string& name, Shape shape, Parameter* parameter,
+                              std::int64_t offset) {
         tensors_.push_back({.name = name,
                             .shape = shape,
                             .parameter = here ? parameter : nullptr,
@@ -224,7 +231,8 @@ void Parameters::initialize(std::uint64_t seed) {
     const bool matrix = tensor.shape.rank() == 2;
     const float constant = tensor.name.ends_with(".bias") ? 0.0F : 1.0F;
     const Philox random(seed, stream_of(tensor.name));
-    const TensorView destination = state_ == State::training ? tensor.parameter->master : tensor.parameter->weight;
+    const TensorView destination =
+        state_ == State::training ? tensor.parameter->master : tensor.parameter->weight;
     const auto write = [&](auto* data) {
       using Element = std::remove_pointer_t<decltype(data)>;
       kernels::parallel_for(tensor.shape.elements(), 4096, [&](std::int64_t begin, std::int64_t end) {
@@ -269,7 +277,8 @@ std::int64_t Parameters::total_parameters() const {
 
 std::int64_t Parameters::active_parameters() const {
   const std::int64_t per_expert = 3 * config_.hidden_size * config_.moe_intermediate_size;
-  const auto sparse = static_cast<std::int64_t>(std::count(config_.sparse.begin(), config_.sparse.end(), true));
+  const auto sparse =
+      static_cast<std::int64_t>(std::count(config_.sparse.begin(), config_.sparse.end(), true));
   return total_parameters() - sparse * (config_.experts - config_.experts_per_token) * per_expert;
 }
 

@@ -1,5 +1,5 @@
-// The parameters that one rank holds: weights, fp32 masters, gradients and optimizer state, and where each tensor of a
-// Hugging Face checkpoint lies in them.
+// The parameters that one rank holds: weights, fp32 masters, gradients and optimizer state, and where each
+// tensor of a Hugging Face checkpoint lies in them.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,16 @@ struct ExpertShard {
   [[nodiscard]] int ep_size() const { return static_cast<int>(first_expert.size()) - 1; }
 };
 
-/// One stored tensor. Projections that are multiplied together lie together: query, key and value; gate and up.
+/// One stored tensor. Projections that are multiplied together lie together: query, key and value; gate and
+/// up.
 struct Parameter {
   Shape shape;
-  bool decay = true;       // weight decay applies: matrices, not norms or biases
-  TensorView weight;       // what kernels read: the run's type; f32 for the router
-  TensorView master;       // f32; the same memory as `weight` when that is f32
-  TensorView gradient;     // f32, summed over micro-batches
-  TensorView exp_avg;      // f32
-  TensorView exp_avg_sq;   // f32
+  bool decay = true;      // weight decay applies: matrices, not norms or biases
+  TensorView weight;      // what kernels read: the run's type; f32 for the router
+  TensorView master;      // f32; the same memory as `weight` when that is f32
+  TensorView gradient;    // f32, summed over micro-batches
+  TensorView exp_avg;     // f32
+  TensorView exp_avg_sq;  // f32
 };
 
 /// Parameters whose gradients are reduced together, over all ranks or over the replicas of an expert shard.
@@ -43,12 +44,12 @@ struct Bucket {
 };
 
 struct AttentionWeights {
-  Parameter* norm = nullptr;       // [H]
-  Parameter* qkv = nullptr;        // [(heads + 2 kv_heads) D, H]
-  Parameter* qkv_bias = nullptr;   // [(heads + 2 kv_heads) D] or null
-  Parameter* query_norm = nullptr;  // [D] or null
-  Parameter* key_norm = nullptr;    // [D] or null
-  Parameter* output = nullptr;      // [H, heads D]
+  Parameter* norm = nullptr;         // [H]
+  Parameter* qkv = nullptr;          // [(heads + 2 kv_heads) D, H]
+  Parameter* qkv_bias = nullptr;     // [(heads + 2 kv_heads) D] or null
+  Parameter* query_norm = nullptr;   // [D] or null
+  Parameter* key_norm = nullptr;     // [D] or null
+  Parameter* output = nullptr;       // [H, heads D]
   Parameter* output_bias = nullptr;  // [H] or null
 };
 
@@ -58,9 +59,9 @@ struct DenseWeights {
 };
 
 struct MoeWeights {
-  Parameter* router = nullptr;   // [E, H], f32
-  Parameter* gate_up = nullptr;  // [local E, 2 F, H]
-  Parameter* down = nullptr;     // [local E, H, F]
+  Parameter* router = nullptr;        // [E, H], f32
+  Parameter* gate_up = nullptr;       // [local E, 2 F, H]
+  Parameter* down = nullptr;          // [local E, H, F]
   std::vector<float> selection_bias;  // [E] or empty; moved by load, the same on every rank
 };
 
@@ -75,10 +76,10 @@ struct LayerWeights {
 struct CheckpointTensor {
   std::string name;
   Shape shape;
-  Parameter* parameter = nullptr;  // null: another rank holds it
-  std::int64_t offset = 0;         // elements
-  int owner = 0;                   // the expert-parallel rank that holds it, if it is an expert's
-  bool expert = false;             // every rank holds what is not
+  Parameter* parameter = nullptr;      // null: another rank holds it
+  std::int64_t offset = 0;             // elements
+  int owner = 0;                       // the expert-parallel rank that holds it, if it is an expert's
+  bool expert = false;                 // every rank holds what is not
   std::vector<float>* bias = nullptr;  // a selection bias instead of a parameter
 };
 
@@ -86,13 +87,14 @@ enum class State : std::uint8_t { weights, gradients, training };  // each inclu
 
 class Parameters {
  public:
-  /// Allocates; all is zero. `training` is what the optimizer needs too: masters and moments. dtype: f32 or bf16.
+  /// Allocates; all is zero. `training` is what the optimizer needs too: masters and moments. dtype: f32 or
+  /// bf16.
   Parameters(const ModelConfig& config, DType dtype, ExpertShard shard, State state, MemoryPool& pool);
   Parameters(const Parameters&) = delete;
   Parameters& operator=(const Parameters&) = delete;
 
-  /// Normal(0, initializer_range) for matrices, one for norms, zero for biases; each element depends only on the seed,
-  /// its tensor's name and its index there, so that every layout starts from the same model.
+  /// Normal(0, initializer_range) for matrices, one for norms, zero for biases; each element depends only on
+  /// the seed, its tensor's name and its index there, so that every layout starts from the same model.
   void initialize(std::uint64_t seed);
   /// Rounds the masters into the weights.
   void refresh_weights();

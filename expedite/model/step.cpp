@@ -40,7 +40,8 @@ schedule::TrainStepSpec StepRunner::spec(int rank, const StepShape& shape) const
   spec.groups = {{"world", layout.world_ranks()},
                  {"ep", ep_ranks},
                  {"expert_dp", layout.expert_data_parallel_ranks(rank)}};
-  // Collectives over the world share this stream, so all ranks must choose the same: the widest that any group needs.
+  // Collectives over the world share this stream, so all ranks must choose the same: the widest that any
+  // group needs.
   spec.expert_parallel_stream = grid_.nodes() > 1 ? schedule::Stream::inter : schedule::Stream::intra;
   spec.sparse = config_.sparse;
   spec.micro_batches = shape.micro_batches;
@@ -102,7 +103,8 @@ double StepRunner::balance_scale() const {
 }
 
 moe::DispatchPlan& StepRunner::plan(int micro_batch, int layer) {
-  return plans_[static_cast<std::size_t>(micro_batch) * config_.sparse.size() + static_cast<std::size_t>(layer)];
+  return plans_[static_cast<std::size_t>(micro_batch) * config_.sparse.size() +
+                static_cast<std::size_t>(layer)];
 }
 
 const MicroBatch& StepRunner::batch(int micro_batch) const {
@@ -163,7 +165,8 @@ std::int64_t StepRunner::bytes(const schedule::LogicalBuffer& buffer) {
           ExpertActivations(arena, config_, plan(buffer.micro_batch, buffer.layer).groups.rows(), dtype_));
       return arena.used();
     case Role::grad_experts:
-      return plan(buffer.micro_batch, buffer.layer).groups.rows() * 2 * config_.moe_intermediate_size * element;
+      return plan(buffer.micro_batch, buffer.layer).groups.rows() * 2 * config_.moe_intermediate_size *
+             element;
   }
   fail("a step has no buffer of role {}", buffer.role);
 }
@@ -183,9 +186,9 @@ void StepRunner::run(const schedule::Task& task, runtime::BufferTable& buffers) 
     case Op::permute:
       return run_permute(task, held);
     case Op::experts:
-      return forward                          ? run_experts_forward(task, held)
+      return forward                         ? run_experts_forward(task, held)
              : task.pass == Pass::input_grad ? run_experts_input_grad(task, held)
-                                              : run_experts_weight_grad(task, held);
+                                             : run_experts_weight_grad(task, held);
     case Op::unpermute:
       return run_unpermute(task, held);
     case Op::loss:
@@ -216,8 +219,8 @@ void StepRunner::run_attention(const schedule::Task& task, Held& held) {
   Arena arena(held(Role::attention));
   AttentionActivations kept(arena, config_, tokens, dtype_);
   if (task.pass == Pass::forward) {
-    attention_forward(config_, weights, input, rows(held(Role::hidden), tokens), kept, rows(held(Role::mid), tokens),
-                      pool_);
+    attention_forward(config_, weights, input, rows(held(Role::hidden), tokens), kept,
+                      rows(held(Role::mid), tokens), pool_);
     return;
   }
   const TensorView grad_mid = rows(held(Role::grad_mid), tokens);
@@ -258,7 +261,8 @@ void StepRunner::run_loss(const schedule::Task& task, Held& held) {
   const bool training = !task.acquires.empty();  // it makes the gradient that backward starts from
   const TensorView hidden = rows(held(Role::hidden, layers), tokens);
 
-  Buffer normed_buffer = pool_.allocate(tokens * config_.hidden_size * size_of(dtype_), MemoryCategory::workspace);
+  Buffer normed_buffer =
+      pool_.allocate(tokens * config_.hidden_size * size_of(dtype_), MemoryCategory::workspace);
   const TensorView normed = rows(normed_buffer, tokens);
   const Buffer rms_buffer = pool_.allocate(tokens * size_of(DType::f32), MemoryCategory::workspace);
   const TensorView inverse_rms = rms_buffer.view(DType::f32, {tokens});
@@ -302,7 +306,8 @@ void StepRunner::run_gradient_norm() {
 void StepRunner::run_optimizer(const schedule::Task& task) {
   const double norm = result().gradient_norm;
   require(std::isfinite(norm),
-          "the gradient norm is {} in step {}: the run has diverged; the weights are those of the step before. Lower "
+          "the gradient norm is {} in step {}: the run has diverged; the weights are those of the step "
+          "before. Lower "
           "optimizer.lr or lengthen optimizer.warmup_steps, and resume from the last checkpoint",
           norm, options_.step);
   kernels::AdamwOptions adamw = options_.adamw;
@@ -332,7 +337,8 @@ void StepRunner::update_selection_bias(int layer) {
     return;
   }
   const StepResult step = result();
-  const auto& loads = step.expert_loads[static_cast<std::size_t>(sparse_index_[static_cast<std::size_t>(layer)])];
+  const auto& loads =
+      step.expert_loads[static_cast<std::size_t>(sparse_index_[static_cast<std::size_t>(layer)])];
   double mean = 0.0;
   for (const std::int64_t load : loads) {
     mean += static_cast<double>(load) / static_cast<double>(loads.size());

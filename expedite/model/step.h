@@ -22,8 +22,8 @@ namespace expedite::model {
 /// What the schedule of a step depends on.
 struct StepShape {
   int micro_batches = 1;
-  bool training = true;   // false: forward and loss only
-  bool update = true;     // false: stop at the reduced gradients
+  bool training = true;  // false: forward and loss only
+  bool update = true;    // false: stop at the reduced gradients
   bool batch_aux_loss = false;
   std::int64_t tokens = 0;  // of a micro-batch, for expected sizes
   bool operator==(const StepShape&) const = default;
@@ -31,8 +31,9 @@ struct StepShape {
 
 struct StepOptions {
   BalanceOptions balance;
-  double loss_scale = 1.0;  // multiplies the gradient of the language-model loss; the auxiliary losses have their own
-  double clip_grad = 0.0;   // 0: no clipping
+  double loss_scale =
+      1.0;  // multiplies the gradient of the language-model loss; the auxiliary losses have their own
+  double clip_grad = 0.0;         // 0: no clipping
   double bias_update_rate = 0.0;  // of the experts' selection bias, per step
   kernels::AdamwOptions adamw;
   std::int64_t step = 0;  // for messages
@@ -62,13 +63,13 @@ class StepRunner final : public runtime::TaskRunner {
   /// What build_train_step needs to know for rank `rank`'s part of a step.
   [[nodiscard]] schedule::TrainStepSpec spec(int rank, const StepShape& shape) const;
 
-  /// Sets the input of the next step, whose schedule build_train_step(spec(...)) made; both are kept by reference
-  /// until the step has run.
+  /// Sets the input of the next step, whose schedule build_train_step(spec(...)) made; both are kept by
+  /// reference until the step has run.
   struct Input {
-    std::span<const MicroBatch> micro_batches;      // this rank's
-    std::int64_t total_tokens = 0;                  // of all ranks and micro-batches
-    std::int64_t total_targets = 0;                 // likewise
-    std::vector<std::int64_t> micro_batch_tokens;   // of each micro-batch on all ranks
+    std::span<const MicroBatch> micro_batches;     // this rank's
+    std::int64_t total_tokens = 0;                 // of all ranks and micro-batches
+    std::int64_t total_targets = 0;                // likewise
+    std::vector<std::int64_t> micro_batch_tokens;  // of each micro-batch on all ranks
   };
   void begin(const schedule::Schedule& schedule, Input input, StepOptions options);
   /// After the schedule has run.

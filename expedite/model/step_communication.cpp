@@ -61,12 +61,14 @@ StepRunner::Pending StepRunner::start(const schedule::Task& task, runtime::Buffe
 }
 
 StepRunner::Pending StepRunner::start_metadata(const schedule::Task& task) {
-  return std::make_unique<PlanGather>(expert_parallel_, plan(task.micro_batch, task.layer), parameters_.shard());
+  return std::make_unique<PlanGather>(expert_parallel_, plan(task.micro_batch, task.layer),
+                                      parameters_.shard());
 }
 
 StepRunner::Pending StepRunner::start_exchange(const schedule::Task& task, Held& held) {
   const moe::DispatchPlan& dispatch = plan(task.micro_batch, task.layer);
-  // Rows go out to the experts in dispatch's forward and, as gradients, in combine's backward; else they come back.
+  // Rows go out to the experts in dispatch's forward and, as gradients, in combine's backward; else they come
+  // back.
   const bool outward = (task.op == Op::dispatch) == (task.pass == Pass::forward);
   const bool forward = task.pass == Pass::forward;
   const bool is_dispatch = task.op == Op::dispatch;
@@ -74,12 +76,12 @@ StepRunner::Pending StepRunner::start_exchange(const schedule::Task& task, Held&
                                  : (forward ? Role::combine_send : Role::grad_combine_send));
   Buffer& dst = held(is_dispatch ? (forward ? Role::dispatch_recv : Role::grad_dispatch_recv)
                                  : (forward ? Role::combine_recv : Role::grad_combine_recv));
-  return runtime::make_pending(comm::RowExchange(
-      expert_parallel_, {.src = src.data(),
-                         .src_rows = outward ? dispatch.send_rows : dispatch.recv_rows,
-                         .dst = dst.data(),
-                         .dst_rows = outward ? dispatch.recv_rows : dispatch.send_rows,
-                         .row_bytes = config_.hidden_size * size_of(dtype_)}));
+  return runtime::make_pending(
+      comm::RowExchange(expert_parallel_, {.src = src.data(),
+                                           .src_rows = outward ? dispatch.send_rows : dispatch.recv_rows,
+                                           .dst = dst.data(),
+                                           .dst_rows = outward ? dispatch.recv_rows : dispatch.send_rows,
+                                           .row_bytes = config_.hidden_size * size_of(dtype_)}));
 }
 
 StepRunner::Pending StepRunner::start_reduction(const schedule::Task& task) {

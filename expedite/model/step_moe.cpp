@@ -37,8 +37,7 @@ void StepRunner::run_router_forward(const schedule::Task& task, Held& held) {
 
 std::vector<double> StepRunner::batch_shares(int micro_batch) const {
   const auto index = static_cast<std::size_t>(micro_batch);
-  const std::vector<std::int64_t>& all =
-      grid_.size() > 1 ? all_loads_[index] : loads_[index];
+  const std::vector<std::int64_t>& all = grid_.size() > 1 ? all_loads_[index] : loads_[index];
   std::vector<double> shares(static_cast<std::size_t>(config_.experts), 0.0);
   const double tokens = static_cast<double>(input_.micro_batch_tokens[index]) * sparse_layers_;
   for (std::size_t i = 0; i < all.size() && tokens > 0; ++i) {
@@ -66,11 +65,12 @@ void StepRunner::run_router_backward(const schedule::Task& task, Held& held) {
     batch_aux_backward(config_, kept, shares, aux_scale, grad_logits);
   }
   if (balance.z_coefficient > 0.0) {
-    static_cast<void>(
-        kernels::z_loss(kept.logits, static_cast<float>(balance.z_coefficient * balance_scale()), grad_logits));
+    static_cast<void>(kernels::z_loss(
+        kept.logits, static_cast<float>(balance.z_coefficient * balance_scale()), grad_logits));
   }
   router_backward(parameters_.layer(task.layer), rows(held(Role::mid), tokens), kept, grad_logits,
-                  rows(held(Role::grad_hidden, task.layer + 1), tokens), rows(held(Role::grad_mid), tokens), pool_);
+                  rows(held(Role::grad_hidden, task.layer + 1), tokens), rows(held(Role::grad_mid), tokens),
+                  pool_);
 }
 
 void StepRunner::run_permute(const schedule::Task& task, Held& held) {
@@ -80,11 +80,12 @@ void StepRunner::run_permute(const schedule::Task& task, Held& held) {
   const RouterActivations kept(arena, config_, tokens, dtype_);
   if (task.pass == Pass::forward) {
     const bool local = grid_.layout().expert_parallel_size() == 1;
-    kernels::gather_rows(kept.normed, TensorView(std::span(dispatch.source_tokens)),
-                         rows(held(local ? Role::expert_input : Role::dispatch_send), dispatch.dispatched_rows()));
+    kernels::gather_rows(
+        kept.normed, TensorView(std::span(dispatch.source_tokens)),
+        rows(held(local ? Role::expert_input : Role::dispatch_send), dispatch.dispatched_rows()));
   } else {
-    kernels::unpermute(rows(held(Role::grad_dispatch_recv), dispatch.dispatched_rows()), kept.position, {}, {},
-                       rows(held(Role::grad_mid), tokens));
+    kernels::unpermute(rows(held(Role::grad_dispatch_recv), dispatch.dispatched_rows()), kept.position, {},
+                       {}, rows(held(Role::grad_mid), tokens));
   }
 }
 
@@ -136,9 +137,10 @@ void StepRunner::run_experts_weight_grad(const schedule::Task& task, Held& held)
   const std::int64_t expert_rows = dispatch.groups.rows();
   Arena arena(held(Role::experts));
   const ExpertActivations kept(arena, config_, expert_rows, dtype_);
-  experts_weight_grad(parameters_.layer(task.layer).moe, dispatch.groups, rows(held(Role::expert_input), expert_rows),
-                      kept, rows(held(Role::grad_expert_output), expert_rows),
-                      held(Role::grad_experts).view(dtype_, {expert_rows, 2 * config_.moe_intermediate_size}));
+  experts_weight_grad(
+      parameters_.layer(task.layer).moe, dispatch.groups, rows(held(Role::expert_input), expert_rows), kept,
+      rows(held(Role::grad_expert_output), expert_rows),
+      held(Role::grad_experts).view(dtype_, {expert_rows, 2 * config_.moe_intermediate_size}));
 }
 
 void StepRunner::run_unpermute(const schedule::Task& task, Held& held) {

@@ -10,7 +10,8 @@ namespace {
 
 void require_row_count(std::int64_t rows, const char* what) {
   require(rows <= std::numeric_limits<std::int32_t>::max(),
-          "{} rows {} by one rank in one micro-batch; the limit is 2^31 - 1: use a smaller micro-batch", rows, what);
+          "{} rows {} by one rank in one micro-batch; the limit is 2^31 - 1: use a smaller micro-batch", rows,
+          what);
 }
 
 }  // namespace
@@ -39,7 +40,8 @@ DispatchPlan plan_dispatch(ConstTensorView choices, std::int64_t experts, bool l
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     const std::int64_t row = next[static_cast<std::size_t>(chosen[i])]++;
     positions[i] = static_cast<std::int32_t>(row);
-    plan.source_tokens[static_cast<std::size_t>(row)] = static_cast<std::int32_t>(i / static_cast<std::size_t>(top_k));
+    plan.source_tokens[static_cast<std::size_t>(row)] =
+        static_cast<std::int32_t>(i / static_cast<std::size_t>(top_k));
   }
   return plan;
 }
@@ -48,8 +50,9 @@ void complete_plan(DispatchPlan& plan, std::span<const std::int64_t> all_counts,
                    std::span<const std::int64_t> first_expert, int ep_rank) {
   const std::size_t ranks = first_expert.size() - 1;
   const std::size_t experts = plan.counts.size();
-  require(all_counts.size() == ranks * experts, "dispatch counts of {} entries do not fit {} ranks and {} experts",
-          all_counts.size(), ranks, experts);
+  require(all_counts.size() == ranks * experts,
+          "dispatch counts of {} entries do not fit {} ranks and {} experts", all_counts.size(), ranks,
+          experts);
   const auto begin = static_cast<std::size_t>(first_expert[static_cast<std::size_t>(ep_rank)]);
   const auto end = static_cast<std::size_t>(first_expert[static_cast<std::size_t>(ep_rank) + 1]);
 
@@ -57,8 +60,8 @@ void complete_plan(DispatchPlan& plan, std::span<const std::int64_t> all_counts,
   plan.recv_rows.assign(ranks, 0);
   std::vector<std::int64_t> local_counts(end - begin, 0);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    for (auto e = static_cast<std::size_t>(first_expert[rank]); e < static_cast<std::size_t>(first_expert[rank + 1]);
-         ++e) {
+    for (auto e = static_cast<std::size_t>(first_expert[rank]);
+         e < static_cast<std::size_t>(first_expert[rank + 1]); ++e) {
       plan.send_rows[rank] += plan.counts[e];
     }
     for (std::size_t e = begin; e < end; ++e) {

@@ -20,17 +20,20 @@ struct Case {
 };
 
 // Skewed choices without repetition within a token; some experts may get nothing.
-Case make_case(std::mt19937& random, std::int64_t tokens, std::int64_t top_k, std::int64_t experts, bool local) {
+Case make_case(std::mt19937& random, std::int64_t tokens, std::int64_t top_k, std::int64_t experts,
+               bool local) {
   Case result{.tokens = tokens, .top_k = top_k};
   std::vector<std::int32_t> order(static_cast<std::size_t>(experts));
   std::iota(order.begin(), order.end(), 0);
   for (std::int64_t t = 0; t < tokens; ++t) {
-    std::shuffle(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(std::max(top_k, experts / 2)), random);
-    result.choices.insert(result.choices.end(), order.begin(), order.begin() + static_cast<std::ptrdiff_t>(top_k));
+    std::shuffle(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(std::max(top_k, experts / 2)),
+                 random);
+    result.choices.insert(result.choices.end(), order.begin(),
+                          order.begin() + static_cast<std::ptrdiff_t>(top_k));
   }
   result.position.resize(result.choices.size());
-  result.plan = plan_dispatch(ConstTensorView(result.choices.data(), DType::i32, {tokens, top_k}), experts, local,
-                              TensorView(result.position.data(), DType::i32, {tokens, top_k}));
+  result.plan = plan_dispatch(ConstTensorView(result.choices.data(), DType::i32, {tokens, top_k}), experts,
+                              local, TensorView(result.position.data(), DType::i32, {tokens, top_k}));
   return result;
 }
 
@@ -63,10 +66,13 @@ TEST(DispatchPlan, RowsReachTheirExpertsOnAnyUnevenLayout) {
   for (int trial = 0; trial < 50; ++trial) {
     const int ranks = 1 + static_cast<int>(random() % 5);
     const std::int64_t experts = 1 + static_cast<std::int64_t>(random() % 9);
-    const std::int64_t top_k = 1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(std::min<std::int64_t>(experts, 3)));
-    std::vector<std::int64_t> first(static_cast<std::size_t>(ranks) + 1, 0);  // any cut, ranks without experts too
+    const std::int64_t top_k =
+        1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(std::min<std::int64_t>(experts, 3)));
+    std::vector<std::int64_t> first(static_cast<std::size_t>(ranks) + 1,
+                                    0);  // any cut, ranks without experts too
     for (int r = 1; r < ranks; ++r) {
-      first[static_cast<std::size_t>(r)] = static_cast<std::int64_t>(random() % static_cast<unsigned>(experts + 1));
+      first[static_cast<std::size_t>(r)] =
+          static_cast<std::int64_t>(random() % static_cast<unsigned>(experts + 1));
     }
     first.back() = experts;
     std::sort(first.begin(), first.end());
@@ -85,7 +91,8 @@ TEST(DispatchPlan, RowsReachTheirExpertsOnAnyUnevenLayout) {
       std::vector<int> expert_of_arrival;
       for (int from = 0; from < ranks; ++from) {
         const Case& sender = cases[static_cast<std::size_t>(from)];
-        EXPECT_EQ(sender.plan.send_rows[static_cast<std::size_t>(to)], plan.recv_rows[static_cast<std::size_t>(from)]);
+        EXPECT_EQ(sender.plan.send_rows[static_cast<std::size_t>(to)],
+                  plan.recv_rows[static_cast<std::size_t>(from)]);
         Choices sorted = sender.choices;
         std::sort(sorted.begin(), sorted.end());
         for (const std::int32_t e : sorted) {
@@ -97,7 +104,8 @@ TEST(DispatchPlan, RowsReachTheirExpertsOnAnyUnevenLayout) {
       ASSERT_EQ(static_cast<std::int64_t>(expert_of_arrival.size()), plan.arrived_rows());
       for (std::size_t i = 0; i < expert_of_arrival.size(); ++i) {
         const auto row = static_cast<std::size_t>(plan.row_of_arrival[i]);
-        const auto local = static_cast<std::size_t>(expert_of_arrival[i] - first[static_cast<std::size_t>(to)]);
+        const auto local =
+            static_cast<std::size_t>(expert_of_arrival[i] - first[static_cast<std::size_t>(to)]);
         EXPECT_GE(static_cast<std::int64_t>(row), plan.groups.offsets[local]);
         EXPECT_LT(static_cast<std::int64_t>(row), plan.groups.offsets[local] + plan.groups.counts[local]);
         EXPECT_EQ(plan.arrival_of_row[row], static_cast<std::int32_t>(i));

@@ -1,0 +1,30 @@
+#include "expedite/cli/job.h"
+
+#include <optional>
+
+#include "expedite/base/error.h"
+#include "expedite/base/log.h"
+#include "expedite/comm/environment.h"
+#include "expedite/train/launcher.h"
+
+namespace expedite::cli {
+
+int run_job(const JobOptions& options, const std::function<int(const comm::Communicator& world)>& body) {
+  const std::optional<train::MpiJob> job = train::detect_mpi_job();
+  if (!job && options.ranks > 1) {
+    return train::launch({.ranks = options.ranks, .arguments = options.arguments});
+  }
+  const comm::MpiEnvironment environment;
+  try {
+    const comm::Communicator world = comm::Communicator::world();
+    initialize_logging(world.rank(), world.size());
+    require(options.ranks == 0 || options.ranks == world.size(),
+            "--ranks {} inside a job of {} ranks: leave --ranks away under mpirun or srun", options.ranks,
+            world.size());
+    return body(world);
+  } catch (const std::exception& error) {
+    comm::MpiEnvironment::abort(1, error.what());
+  }
+}
+
+}  // namespace expedite::cli

@@ -1,0 +1,93 @@
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "expedite/cli/commands.h"
+#include "expedite/cli/job.h"
+#include "expedite/train/progress.h"
+#include "expedite/train/trainer.h"
+
+namespace expedite::cli {
+namespace {
+
+struct Options {
+  std::string config;
+  std::int64_t ranks = 0;
+  std::vector<std::string> overrides;
+  bool resume = false;
+  int live_width = 0;
+};
+
+std::string against(std::optional<double> ours, const char* name, std::optional<double> theirs) {
+  if (!ours || !theirs) {
+    return {};
+  }
+  return fmt::format("  {:<20} {:.3f} bits/byte  (ours is {} by {:.3f})\n", name, *theirs,
+                     *ours < *theirs ? "below" : "ABOVE", std::abs(*ours - *theirs));
+}
+
+void print_summary(const train::TrainConfig& config, const train::TrainSummary& summary) {
+  fmt::print("{} after {} of {} steps, {:.0f} s\n", summary.stopped ? "stopped" : "done", summary.steps,
+             config.train.steps, summary.seconds);
+  if (summary.validation_bits_per_byte) {
+    fmt::print("  {:<20} {:.3f} bits/byte\n", "validation", *summary.validation_bits_per_byte);
+    fmt::print("{}{}",
+               against(summary.validation_bits_per_byte, "order-2 Markov", summary.markov2_bits_per_byte),
+               against(summary.validation_bits_per_byte, "gzip -9", summary.gzip9_bits_per_byte));
+  }
+  if (!summary.checkpoint.empty()) {
+    fmt::print("  checkpoint  {}\n", summary.checkpoint.string());
+  }
+  fmt::print("  metrics     {}\n", (config.run_dir() / "metrics.jsonl").string());
+  if (std::filesystem::exists(config.run_dir() / "trace.json")) {
+    fmt::print("  trace       {}  (open at https://ui.perfetto.dev)\n",
+               (config.run_dir() / "trace.json").string());
+  }
+  if (summary.stopped) {
+    fmt::print("  --resume continues this run\n");
+  }
+}
+
+int run(const Options& options, const Context& context) {
+  // Before any rank starts, so that a mistake is told once.
+  const train::TrainConfig config = train::read_config(options.config, options.overrides);
+  JobOptions job = {.ranks = options.ranks, .arguments = context.arguments};
+  if (const std::optional<int> width = train::terminal_width(stdout)) {
+    job.arguments.push_back(fmt::format("--live-width={}", *width));
+  }
+  return run_job(job, [&](const comm::Communicator& world) {
+    const std::int64_t ep = config.parallel.expert_parallel_size;
+    const comm::ProcessGrid grid(world, ep > 0 ? static_cast<int>(ep) : world.size());
+    train::TrainOptions train_options = {.resume = options.resume};
+    train_options.live_width =
+        options.live_width > 0 ? std::optional(options.live_width) : train::terminal_width(stdout);
+    const train::TrainSummary summary = train::train(config, grid, train_options);
+    if (world.rank() == 0) {
+      print_summary(config, summary);
+    }
+    return 0;
+  });
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app, Context& context) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("train", "Train a model; see docs/configuration.md");
+  command->add_option("CONFIG", options->config, "Configuration, YAML")->required();
+  command
+      ->add_option("--ranks", options->ranks, "Start this many ranks with mpirun (not under mpirun or srun)")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--set", options->overrides, "Override a key of the configuration: key.path=value")
+      ->take_all()
+      ->expected(1)
+      ->allow_extra_args(false);
+  command->add_flag("--resume", options->resume, "Continue the run from its newest valid checkpoint");
+  command->add_option("--live-width", options->live_width)
+      ->group("");  // from the launcher: its terminal's columns
+  command->callback([options, &context] { context.exit_code = run(*options, context); });
+}
+
+}  // namespace expedite::cli
