@@ -11,6 +11,7 @@
 #include "expedite/kernels/arguments.h"
 #include "expedite/kernels/parallel.h"
 #include "expedite/kernels/simd_targets.h"
+#include "expedite/kernels/streaming.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "expedite/kernels/permute.cpp"
@@ -22,25 +23,65 @@
 HWY_BEFORE_NAMESPACE();
 namespace expedite::kernels::HWY_NAMESPACE {
 
-// A loop of vectors, because memcpy takes rows of a few KiB for large copies and starts up slowly.
-void copy_bytes(const std::uint8_t* from, std::uint8_t* to, std::int64_t bytes) {
+// The rows of a gather lie anywhere, and the hardware sees a row's pattern only after some of its lines: the
+// first lines of the next row are fetched while this one is read.
+HWY_INLINE void prefetch_row(const void* row, std::int64_t bytes) {
+  constexpr std::int64_t kLine = 64;
+  constexpr std::int64_t kMostLines = 8;
+  const auto* line = static_cast<const std::uint8_t*>(row);
+  const std::uint8_t* end = line + std::min(bytes, kMostLines * kLine);
+  for (; line < end; line += kLine) {
+    hwy::Prefetch(line);
+  }
+}
+
+// A loop of vectors: memcpy starts up slowly on rows of a few KiB.
+template <bool kStreamed>
+HWY_INLINE void copy_row(const std::uint8_t* from, std::uint8_t* to, std::int64_t bytes) {
   const hn::ScalableTag<std::uint8_t> tag;
   const auto width = static_cast<std::int64_t>(hn::Lanes(tag));
   std::int64_t i = 0;
-  for (; i + 4 * width <= bytes; i += 4 * width) {
-    const auto a = hn::LoadU(tag, from + i);
-    const auto b = hn::LoadU(tag, from + i + width);
-    const auto c = hn::LoadU(tag, from + i + 2 * width);
-    const auto d = hn::LoadU(tag, from + i + 3 * width);
-    hn::StoreU(a, tag, to + i);
-    hn::StoreU(b, tag, to + i + width);
-    hn::StoreU(c, tag, to + i + 2 * width);
-    hn::StoreU(d, tag, to + i + 3 * width);
-  }
   for (; i + width <= bytes; i += width) {
-    hn::StoreU(hn::LoadU(tag, from + i), tag, to + i);
+    const auto words = hn::LoadU(tag, from + i);
+    if constexpr (kStreamed) {
+      hn::Stream(words, tag, to + i);
+    } else {
+      hn::StoreU(words, tag, to + i);
+    }
   }
   std::memcpy(to + i, from + i, static_cast<std::size_t>(bytes - i));
+}
+
+template <bool kStreamed>
+void gather(const ConstTensorView& src, const ConstTensorView& index, const TensorView& dst,
+            std::int64_t begin, std::int64_t end) {
+  const std::int64_t size = size_of(src.dtype());
+  const std::int64_t bytes = src.columns() * size;
+  const auto* from = static_cast<const std::uint8_t*>(src.data());
+  auto* to = static_cast<std::uint8_t*>(dst.data());
+  for (std::int64_t i = begin; i < end; ++i) {
+    const std::int64_t row = *index.row<std::int32_t>(i);
+    const std::int64_t next = i + 1 < end ? *index.row<std::int32_t>(i + 1) : -1;
+    if (next >= 0) {
+      prefetch_row(from + next * src.row_stride() * size, bytes);
+    }
+    std::uint8_t* out = to + i * dst.row_stride() * size;
+    if (row < 0) {
+      std::memset(out, 0, static_cast<std::size_t>(bytes));
+    } else {
+      copy_row<kStreamed>(from + row * src.row_stride() * size, out, bytes);
+    }
+  }
+}
+
+void gather_range(const ConstTensorView& src, const ConstTensorView& index, const TensorView& dst,
+                  std::int64_t begin, std::int64_t end) {
+  if (worth_streaming(dst, dst.columns())) {
+    gather<true>(src, index, dst, begin, end);
+  } else {
+    gather<false>(src, index, dst, begin, end);
+  }
+  hwy::FlushStream();
 }
 
 // One addend of a token: a row, and what it is multiplied by.
@@ -107,6 +148,12 @@ void unpermute_tokens(const ConstTensorView& rows, const ConstTensorView& positi
         terms.push_back({rows.row<T>(from[j]), present(weights) ? weights.row<float>(t)[j] : 1.0F});
       }
     }
+    for (std::int64_t j = 0; t + 1 < end && j < k; ++j) {
+      const std::int32_t next = position.row<std::int32_t>(t + 1)[j];
+      if (next >= 0) {
+        prefetch_row(rows.row<T>(next), columns * static_cast<std::int64_t>(sizeof(T)));
+      }
+    }
     const T* add = present(residual) ? residual.row<T>(t) : nullptr;
     T* out = dst.row<T>(t);
     std::int64_t column = 0;
@@ -130,17 +177,17 @@ void unpermute_range(const ConstTensorView& rows, const ConstTensorView& positio
 }
 
 // drow = weight * dy; returns dy · row.
-template <typename T>
+template <typename T, typename Whole>
 float scatter_row(const T* dy, const T* row, float weight, std::int64_t columns, T* drow) {
   const F32 factor = set(weight);
-  return sum_over_vectors(columns, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
+  return sum_over_vectors<Whole>(columns, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
     const F32 gradient = vector.load(dy + i);
     vector.store(hn::Mul(factor, gradient), drow + i);
     return hn::Mul(gradient, vector.load(row + i));
   });
 }
 
-template <typename T>
+template <typename T, typename Whole>
 void unpermute_backward_tokens(const ConstTensorView& dy, const ConstTensorView& rows,
                                const ConstTensorView& position, const ConstTensorView& weights,
                                const TensorView& drows, const TensorView& dweights, std::int64_t begin,
@@ -152,7 +199,8 @@ void unpermute_backward_tokens(const ConstTensorView& dy, const ConstTensorView&
       float dot = 0.0F;
       if (to[j] >= 0) {
         const float weight = present(weights) ? weights.row<float>(t)[j] : 1.0F;
-        dot = scatter_row(dy.row<T>(t), rows.row<T>(to[j]), weight, dy.columns(), drows.row<T>(to[j]));
+        dot = scatter_row<T, Whole>(dy.row<T>(t), rows.row<T>(to[j]), weight, dy.columns(),
+                                    drows.row<T>(to[j]));
       }
       if (present(dweights)) {
         dweights.row<float>(t)[j] = dot;
@@ -165,11 +213,19 @@ void unpermute_backward_range(const ConstTensorView& dy, const ConstTensorView& 
                               const ConstTensorView& position, const ConstTensorView& weights,
                               const TensorView& drows, const TensorView& dweights, std::int64_t begin,
                               std::int64_t end) {
+  const bool streamed = drows.data() != rows.data() && worth_streaming(drows, drows.columns());
   if (dy.dtype() == DType::bf16) {
-    unpermute_backward_tokens<bf16>(dy, rows, position, weights, drows, dweights, begin, end);
+    streamed ? unpermute_backward_tokens<bf16, StreamedVector>(dy, rows, position, weights, drows, dweights,
+                                                               begin, end)
+             : unpermute_backward_tokens<bf16, WholeVector>(dy, rows, position, weights, drows, dweights,
+                                                            begin, end);
   } else {
-    unpermute_backward_tokens<float>(dy, rows, position, weights, drows, dweights, begin, end);
+    streamed ? unpermute_backward_tokens<float, StreamedVector>(dy, rows, position, weights, drows, dweights,
+                                                                begin, end)
+             : unpermute_backward_tokens<float, WholeVector>(dy, rows, position, weights, drows, dweights,
+                                                             begin, end);
   }
+  hwy::FlushStream();
 }
 
 }  // namespace expedite::kernels::HWY_NAMESPACE
@@ -178,15 +234,13 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace expedite::kernels {
 
-HWY_EXPORT(copy_bytes);
+HWY_EXPORT(gather_range);
 HWY_EXPORT(unpermute_range);
 HWY_EXPORT(unpermute_backward_range);
 
 namespace {
 
 constexpr std::int64_t kGrain = 32;  // rows that are worth a thread
-constexpr std::int64_t kCacheLine = 64;
-constexpr std::int64_t kPrefetchLines = 8;  // of a row; the hardware sees the pattern after that
 
 // A wrong position would read or write foreign memory.
 void require_rows(const ConstTensorView& position, std::int64_t rows) {
@@ -218,14 +272,6 @@ void require_plan(const ConstTensorView& rows, const ConstTensorView& position,
   require_rows(position, rows.rows());
 }
 
-// The rows of a gather lie anywhere: the first lines of the next one are fetched while this one is copied.
-void prefetch_row(const std::uint8_t* row, std::int64_t bytes) {
-  const std::int64_t lines = std::min(kPrefetchLines, (bytes + kCacheLine - 1) / kCacheLine);
-  for (std::int64_t line = 0; line < lines; ++line) {
-    hwy::Prefetch(row + line * kCacheLine);
-  }
-}
-
 }  // namespace
 
 void gather_rows(ConstTensorView src, ConstTensorView index, TensorView dst) {
@@ -237,23 +283,8 @@ void gather_rows(ConstTensorView src, ConstTensorView index, TensorView dst) {
   if (dst.empty()) {
     return;
   }
-  const std::int64_t size = size_of(src.dtype());
-  const std::int64_t bytes = src.columns() * size;
-  const auto* from = static_cast<const std::uint8_t*>(src.data());
-  auto* to = static_cast<std::uint8_t*>(dst.data());
   parallel_for(dst.rows(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t row = *index.row<std::int32_t>(i);
-      if (i + 1 < end && *index.row<std::int32_t>(i + 1) >= 0) {
-        prefetch_row(from + *index.row<std::int32_t>(i + 1) * src.row_stride() * size, bytes);
-      }
-      std::uint8_t* out = to + i * dst.row_stride() * size;
-      if (row < 0) {
-        std::memset(out, 0, static_cast<std::size_t>(bytes));
-      } else {
-        HWY_DYNAMIC_DISPATCH(copy_bytes)(from + row * src.row_stride() * size, out, bytes);
-      }
-    }
+    HWY_DYNAMIC_DISPATCH(gather_range)(src, index, dst, begin, end);
   });
 }
 

@@ -8,6 +8,7 @@
 #include "expedite/kernels/block_sum.h"
 #include "expedite/kernels/parallel.h"
 #include "expedite/kernels/simd_targets.h"
+#include "expedite/kernels/streaming.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "expedite/kernels/rms_norm.cpp"
@@ -20,7 +21,7 @@ HWY_BEFORE_NAMESPACE();
 namespace expedite::kernels::HWY_NAMESPACE {
 
 // The last dimension is normalised; the dimensions between it and the first are G groups of one row.
-template <typename T>
+template <typename T, typename Whole>
 void rms_norm_rows(const ConstTensorView& x, const ConstTensorView& weight, float epsilon,
                    const TensorView& y, const TensorView& inverse_rms, std::int64_t begin, std::int64_t end) {
   const std::int64_t width = weight.elements();
@@ -38,7 +39,7 @@ void rms_norm_rows(const ConstTensorView& x, const ConstTensorView& weight, floa
           });
       inverses[g] = 1.0F / std::sqrt(squares / static_cast<float>(width) + epsilon);
       const F32 inverse = set(inverses[g]);
-      for_each_vector(width, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
+      for_each_vector<Whole>(width, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
         vector.store(hn::Mul(hn::Mul(vector.load(in + i), inverse), vector.load(scale + i)), out + i);
       });
     }
@@ -88,11 +89,15 @@ void rms_norm_backward_rows(const ConstTensorView& dy, const ConstTensorView& x,
 void rms_norm_range(const ConstTensorView& x, const ConstTensorView& weight, float epsilon,
                     const TensorView& y, const TensorView& inverse_rms, std::int64_t begin,
                     std::int64_t end) {
+  const bool streamed = x.data() != y.data() && worth_streaming(y, weight.elements());
   if (x.dtype() == DType::bf16) {
-    rms_norm_rows<bf16>(x, weight, epsilon, y, inverse_rms, begin, end);
+    streamed ? rms_norm_rows<bf16, StreamedVector>(x, weight, epsilon, y, inverse_rms, begin, end)
+             : rms_norm_rows<bf16, WholeVector>(x, weight, epsilon, y, inverse_rms, begin, end);
   } else {
-    rms_norm_rows<float>(x, weight, epsilon, y, inverse_rms, begin, end);
+    streamed ? rms_norm_rows<float, StreamedVector>(x, weight, epsilon, y, inverse_rms, begin, end)
+             : rms_norm_rows<float, WholeVector>(x, weight, epsilon, y, inverse_rms, begin, end);
   }
+  hwy::FlushStream();
 }
 
 void rms_norm_backward_range(const ConstTensorView& dy, const ConstTensorView& x,

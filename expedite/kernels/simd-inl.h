@@ -10,6 +10,7 @@
 #define EXPEDITE_KERNELS_SIMD_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstddef>
@@ -80,11 +81,15 @@ struct WholeVector {
   static HWY_INLINE F32 load(const bf16* from) { return from_bf16(hn::LoadU(Half(), half_words(from))); }
   static HWY_INLINE void store(F32 value, float* to) { hn::StoreU(value, F32Tag(), to); }
   static HWY_INLINE void store(F32 value, bf16* to) { hn::StoreU(to_bf16(value), Half(), half_words(to)); }
-  /// Past the caches, for results too large to be found in them again; `to` is aligned to a vector.
-  static HWY_INLINE void stream(F32 value, float* to) { hn::Stream(value, F32Tag(), to); }
-  static HWY_INLINE void stream(F32 value, bf16* to) { hn::Stream(to_bf16(value), Half(), half_words(to)); }
   /// `value` in the lanes that hold elements (here all), `other` in the rest.
   static HWY_INLINE F32 select(F32 value, F32 /*other*/) { return value; }
+};
+
+/// Reads whole vectors and writes them past the caches, to places aligned to a vector. Whoever uses it calls
+/// hwy::FlushStream() before another thread may read.
+struct StreamedVector : WholeVector {
+  static HWY_INLINE void store(F32 value, float* to) { hn::Stream(value, F32Tag(), to); }
+  static HWY_INLINE void store(F32 value, bf16* to) { hn::Stream(to_bf16(value), Half(), half_words(to)); }
 };
 
 /// Reads and writes the first `count` lanes, touching no memory behind them; the other lanes read as zero.
@@ -108,22 +113,18 @@ struct PartVector {
     hn::Store(to_bf16(value), Half(), words);
     std::memcpy(static_cast<void*>(to), words, count * sizeof(bf16));
   }
-  template <typename T>
-  HWY_INLINE void stream(F32 value, T* to) const {
-    store(value, to);
-  }
   HWY_INLINE F32 select(F32 value, F32 other) const {
     return hn::IfThenElse(hn::FirstN(F32Tag(), count), value, other);
   }
 };
 
-/// Calls step(offset, WholeVector or PartVector) for consecutive vectors that cover [0, count).
-template <typename Step>
+/// Calls step(offset, Whole or PartVector) for consecutive vectors that cover [0, count).
+template <typename Whole = WholeVector, typename Step>
 HWY_INLINE void for_each_vector(std::int64_t count, const Step& step) {
   const std::int64_t width = lanes();
   std::int64_t i = 0;
   for (; i + width <= count; i += width) {
-    step(i, WholeVector{});
+    step(i, Whole{});
   }
   if (i < count) {
     step(i, PartVector{static_cast<std::size_t>(count - i)});
@@ -132,7 +133,7 @@ HWY_INLINE void for_each_vector(std::int64_t count, const Step& step) {
 
 /// Sum over a row of step(offset, vector), each an F32 whose lanes behind the row's end are zero. Four sums
 /// run side by side to hide the latency of additions; which element goes into which depends on `count` alone.
-template <typename Step>
+template <typename Whole = WholeVector, typename Step>
 HWY_INLINE float sum_over_vectors(std::int64_t count, const Step& step) {
   const std::int64_t width = lanes();
   F32 sum0 = zero();
@@ -141,13 +142,13 @@ HWY_INLINE float sum_over_vectors(std::int64_t count, const Step& step) {
   F32 sum3 = zero();
   std::int64_t i = 0;
   for (; i + 4 * width <= count; i += 4 * width) {
-    sum0 = hn::Add(sum0, step(i, WholeVector{}));
-    sum1 = hn::Add(sum1, step(i + width, WholeVector{}));
-    sum2 = hn::Add(sum2, step(i + 2 * width, WholeVector{}));
-    sum3 = hn::Add(sum3, step(i + 3 * width, WholeVector{}));
+    sum0 = hn::Add(sum0, step(i, Whole{}));
+    sum1 = hn::Add(sum1, step(i + width, Whole{}));
+    sum2 = hn::Add(sum2, step(i + 2 * width, Whole{}));
+    sum3 = hn::Add(sum3, step(i + 3 * width, Whole{}));
   }
   for (; i + width <= count; i += width) {
-    sum0 = hn::Add(sum0, step(i, WholeVector{}));
+    sum0 = hn::Add(sum0, step(i, Whole{}));
   }
   if (i < count) {
     sum1 = hn::Add(sum1, step(i, PartVector{static_cast<std::size_t>(count - i)}));

@@ -5,6 +5,7 @@
 #include "expedite/kernels/arguments.h"
 #include "expedite/kernels/parallel.h"
 #include "expedite/kernels/simd_targets.h"
+#include "expedite/kernels/streaming.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "expedite/kernels/swiglu.cpp"
@@ -16,14 +17,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace expedite::kernels::HWY_NAMESPACE {
 
-template <typename T>
+template <typename T, typename Whole>
 void swiglu_rows(const ConstTensorView& gate_up, const TensorView& y, std::int64_t begin, std::int64_t end) {
   const std::int64_t width = y.columns();
   for (std::int64_t r = begin; r < end; ++r) {
     const T* gate = gate_up.row<T>(r);
     const T* up = gate + width;
     T* out = y.row<T>(r);
-    for_each_vector(width, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
+    for_each_vector<Whole>(width, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
       const F32 g = at_least(vector.load(gate + i), kSigmoidBound);
       vector.store(hn::Mul(hn::Mul(g, fast_sigmoid(g)), vector.load(up + i)), out + i);
     });
@@ -31,7 +32,7 @@ void swiglu_rows(const ConstTensorView& gate_up, const TensorView& y, std::int64
 }
 
 // With s = sigmoid(gate): d silu / d gate = s + gate * s * (1 - s).
-template <typename T>
+template <typename T, typename Whole>
 void swiglu_backward_rows(const ConstTensorView& dy, const ConstTensorView& gate_up,
                           const TensorView& dgate_up, std::int64_t begin, std::int64_t end) {
   const std::int64_t width = dy.columns();
@@ -41,7 +42,7 @@ void swiglu_backward_rows(const ConstTensorView& dy, const ConstTensorView& gate
     const T* up = gate + width;
     T* dgate = dgate_up.row<T>(r);
     T* dup = dgate + width;
-    for_each_vector(width, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
+    for_each_vector<Whole>(width, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
       const F32 d = vector.load(gradient + i);
       const F32 g = at_least(vector.load(gate + i), kSigmoidBound);
       const F32 u = vector.load(up + i);
@@ -57,20 +58,28 @@ void swiglu_backward_rows(const ConstTensorView& dy, const ConstTensorView& gate
 }
 
 void swiglu_range(const ConstTensorView& gate_up, const TensorView& y, std::int64_t begin, std::int64_t end) {
+  const bool streamed = worth_streaming(y, y.columns());
   if (y.dtype() == DType::bf16) {
-    swiglu_rows<bf16>(gate_up, y, begin, end);
+    streamed ? swiglu_rows<bf16, StreamedVector>(gate_up, y, begin, end)
+             : swiglu_rows<bf16, WholeVector>(gate_up, y, begin, end);
   } else {
-    swiglu_rows<float>(gate_up, y, begin, end);
+    streamed ? swiglu_rows<float, StreamedVector>(gate_up, y, begin, end)
+             : swiglu_rows<float, WholeVector>(gate_up, y, begin, end);
   }
+  hwy::FlushStream();
 }
 
 void swiglu_backward_range(const ConstTensorView& dy, const ConstTensorView& gate_up,
                            const TensorView& dgate_up, std::int64_t begin, std::int64_t end) {
+  const bool streamed = dgate_up.data() != gate_up.data() && worth_streaming(dgate_up, dy.columns());
   if (dy.dtype() == DType::bf16) {
-    swiglu_backward_rows<bf16>(dy, gate_up, dgate_up, begin, end);
+    streamed ? swiglu_backward_rows<bf16, StreamedVector>(dy, gate_up, dgate_up, begin, end)
+             : swiglu_backward_rows<bf16, WholeVector>(dy, gate_up, dgate_up, begin, end);
   } else {
-    swiglu_backward_rows<float>(dy, gate_up, dgate_up, begin, end);
+    streamed ? swiglu_backward_rows<float, StreamedVector>(dy, gate_up, dgate_up, begin, end)
+             : swiglu_backward_rows<float, WholeVector>(dy, gate_up, dgate_up, begin, end);
   }
+  hwy::FlushStream();
 }
 
 }  // namespace expedite::kernels::HWY_NAMESPACE
