@@ -62,9 +62,10 @@ class Executor::Impl {
   Impl& operator=(const Impl&) = delete;
 
   void run(const schedule::Schedule& schedule, TaskRunner& runner) {
-    Run current(schedule, runner, now());
+    const std::int64_t begin = now();
+    Run current(schedule, runner, begin);
     if (options_.trace != nullptr) {
-      options_.trace->begin_step(now());
+      options_.trace->begin_step(begin);
     }
     start_workers(current);
     serve_communication(current);
