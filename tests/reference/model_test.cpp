@@ -1,0 +1,132 @@
+// What the reference does at the edges, by arithmetic that can be done by hand.
+#include "tests/reference/model.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tests/reference/attention.h"
+#include "tests/reference/loss.h"
+#include "tests/reference/router.h"
+
+namespace expedite::reference {
+namespace {
+
+model::ModelConfig tiny_config(const nlohmann::json& changes = nlohmann::json::object()) {
+  nlohmann::json config = {{"model_type", "qwen3_moe"},
+                           {"vocab_size", 11},
+                           {"hidden_size", 6},
+                           {"num_hidden_layers", 2},
+                           {"num_attention_heads", 2},
+                           {"num_key_value_heads", 1},
+                           {"head_dim", 4},
+                           {"num_experts", 4},
+                           {"num_experts_per_tok", 2},
+                           {"moe_intermediate_size", 3},
+                           {"intermediate_size", 5},
+                           {"norm_topk_prob", true}};
+  config.update(changes);
+  return model::parse_model_config(config, "test");
+}
+
+Matrix matrix(std::int64_t rows, std::int64_t columns, std::vector<double> values) {
+  Matrix result(rows, columns);
+  result.values = std::move(values);
+  return result;
+}
+
+void expect_near(const Matrix& values, const std::vector<double>& expected) {
+  ASSERT_EQ(values.values.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(values.values[i], expected[i], 1e-12) << i;
+  }
+}
+
+TEST(ReferenceRouter, GivesTiesToTheLowerExpert) {
+  const Routing routing = route(matrix(2, 4, {1, 2, 2, 2, 0, 0, 0, 0}), {}, {.top_k = 2});
+  EXPECT_EQ(routing.experts[0], (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(routing.experts[1], (std::vector<std::int64_t>{0, 1}));
+  EXPECT_DOUBLE_EQ(routing.weights(0, 0), 0.5);
+}
+
+TEST(ReferenceRouter, UsesTheBiasForTheChoiceOnly) {
+  const std::vector<double> bias = {0.0, 0.0, 10.0};
+  const Routing routing = route(matrix(1, 3, {3, 2, 0}), bias,
+                                {.top_k = 2, .sigmoid = true, .renormalize = false, .scaling_factor = 2.0});
+  EXPECT_EQ(routing.experts[0], (std::vector<std::int64_t>{2, 0}));
+  EXPECT_DOUBLE_EQ(routing.weights(0, 0), 2.0 * 0.5);
+  EXPECT_DOUBLE_EQ(routing.weights(0, 1), 2.0 / (1.0 + std::exp(-3.0)));
+}
+
+TEST(ReferenceAttention, SeesItselfAndTheWindowBefore) {
+  // Equal keys: the result is the mean of the values that are seen.
+  const Matrix q = matrix(4, 1, {1, 1, 1, 1});
+  const Matrix v = matrix(4, 1, {1, 2, 4, 8});
+  const std::vector<std::int64_t> bounds = {0, 3, 3, 4};
+  expect_near(attention(q, q, v, bounds, {}), {1, 1.5, 7.0 / 3, 8});
+  expect_near(attention(q, q, v, bounds, {.window = 2}), {1, 1.5, 3, 8});
+}
+
+TEST(ReferenceLosses, BalancedRoutingCostsTopK) {
+  // Uniform scores and equal counts: E * sum of (k / E) * (1 / E) = k.
+  const Routing routing = route(Matrix(4, 4), {}, {.top_k = 2});
+  EXPECT_NEAR(load_balance_loss({&routing}, {.top_k = 2}).loss, 2.0, 1e-12);
+  EXPECT_NEAR(z_loss({&routing}).loss, std::log(4.0) * std::log(4.0), 1e-12);
+}
+
+TEST(ReferenceLosses, OneSequenceBalancesAsTheBatch) {
+  const model::ModelConfig config = tiny_config({{"num_hidden_layers", 1}});
+  const Parameters parameters = random_parameters(config, 3);
+  const Result one = run(config, parameters, {{1, 2, 3, 4}}, Options::forward_only());
+  EXPECT_NEAR(one.sequence_aux_loss, one.aux_loss, 1e-12);
+  const Result two = run(config, parameters, {{1, 2, 3, 4}, {5, 6}}, Options::forward_only());
+  const Result other = run(config, parameters, {{5, 6}}, Options::forward_only());
+  EXPECT_NEAR(two.sequence_aux_loss, (4 * one.aux_loss + 2 * other.aux_loss) / 6, 1e-12);
+}
+
+TEST(ReferenceModel, SequencesDoNotSeeEachOther) {
+  const model::ModelConfig config = tiny_config();
+  const Parameters parameters = random_parameters(config, 4);
+  const Result alone = run(config, parameters, {{7, 8, 9}}, Options::forward_only());
+  const Result packed = run(config, parameters, {{1, 2}, {7, 8, 9}, {}}, Options::forward_only());
+  for (std::int64_t t = 0; t < 3; ++t) {
+    for (std::int64_t v = 0; v < 11; ++v) {
+      EXPECT_NEAR(packed.logits(2 + t, v), alone.logits(t, v), 1e-12);
+    }
+  }
+}
+
+TEST(ReferenceModel, WorksWithoutTokensAndWithoutTargets) {
+  const model::ModelConfig config = tiny_config();
+  const Parameters parameters = random_parameters(config, 5);
+  const Result empty = run(config, parameters, {}, {true, true, true, true});
+  EXPECT_EQ(empty.loss, 0.0);
+  EXPECT_EQ(empty.aux_loss, 0.0);
+  const Result single = run(config, parameters, {{3}});
+  EXPECT_EQ(single.loss, 0.0);
+  EXPECT_GT(single.aux_loss, 0.0);
+  EXPECT_EQ(single.grads.at("lm_head.weight"), std::vector<double>(11 * 6, 0.0));
+}
+
+TEST(ReferenceModel, WorksWithoutExperts) {
+  const model::ModelConfig config = tiny_config({{"num_experts", 0}});
+  const Result result = run(config, random_parameters(config, 6), {{1, 2, 3}}, {true, true, true, true});
+  EXPECT_GT(result.loss, 0.0);
+  EXPECT_EQ(result.aux_loss, 0.0);
+  EXPECT_TRUE(result.router_logits[0].values.empty());
+  EXPECT_TRUE(result.tokens_per_expert[0].empty());
+}
+
+TEST(ReferenceModel, CountsTokensPerExpert) {
+  const model::ModelConfig config = tiny_config();
+  const Result result = run(config, random_parameters(config, 7), {{1, 2, 3}}, Options::forward_only());
+  std::int64_t assignments = 0;
+  for (const std::int64_t count : result.tokens_per_expert[1]) {
+    assignments += count;
+  }
+  EXPECT_EQ(assignments, 3 * 2);
+}
+
+}  // namespace
+}  // namespace expedite::reference

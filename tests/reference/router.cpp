@@ -1,0 +1,92 @@
+#include "tests/reference/router.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "tests/reference/softmax.h"
+
+namespace expedite::reference {
+namespace {
+
+std::vector<double> scores_of(std::span<const double> logits, const RouterShape& shape) {
+  if (!shape.sigmoid) {
+    return softmax(logits);
+  }
+  std::vector<double> scores;
+  for (const double logit : logits) {
+    scores.push_back(1.0 / (1.0 + std::exp(-logit)));
+  }
+  return scores;
+}
+
+std::vector<std::int64_t> choose(std::span<const double> scores, std::span<const double> bias,
+                                 std::int64_t top_k) {
+  const auto preference = [&](std::int64_t expert) {
+    return scores[expert] + (bias.empty() ? 0.0 : bias[expert]);
+  };
+  std::vector<std::int64_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::greater<>(),
+                           preference);  // stable: of equals the lower number comes first
+  order.resize(top_k);
+  return order;
+}
+
+double chosen_sum(const Routing& routing, std::int64_t token) {
+  double sum = 0.0;
+  for (const std::int64_t expert : routing.experts[token]) {
+    sum += routing.scores(token, expert);
+  }
+  return sum;
+}
+
+}  // namespace
+
+Routing route(Matrix logits, std::span<const double> selection_bias, const RouterShape& shape) {
+  Routing routing;
+  routing.logits = std::move(logits);
+  const Matrix& input = routing.logits;
+  routing.scores = Matrix(input.rows, input.columns);
+  routing.weights = Matrix(input.rows, shape.top_k);
+  for (std::int64_t t = 0; t < input.rows; ++t) {
+    std::ranges::copy(scores_of(input.row(t), shape), routing.scores.row(t).begin());
+    routing.experts.push_back(choose(routing.scores.row(t), selection_bias, shape.top_k));
+    const double divisor = shape.renormalize ? chosen_sum(routing, t) : 1.0;
+    for (std::int64_t slot = 0; slot < shape.top_k; ++slot) {
+      routing.weights(t, slot) = shape.scaling_factor * routing.scores(t, routing.experts[t][slot]) / divisor;
+    }
+  }
+  return routing;
+}
+
+Matrix weights_backward(const Matrix& dweights, const Routing& routing, const RouterShape& shape) {
+  Matrix dscores(routing.scores.rows, routing.scores.columns);
+  for (std::int64_t t = 0; t < dscores.rows; ++t) {
+    // weight_i = c * score_i / sum: moving any score also moves the sum under every weight of the token.
+    const double divisor = shape.renormalize ? chosen_sum(routing, t) : 1.0;
+    const double shared = shape.renormalize ? dot(dweights.row(t), routing.weights.row(t)) : 0.0;
+    for (std::int64_t slot = 0; slot < shape.top_k; ++slot) {
+      dscores(t, routing.experts[t][slot]) = (shape.scaling_factor * dweights(t, slot) - shared) / divisor;
+    }
+  }
+  return dscores;
+}
+
+Matrix scores_backward(const Matrix& dscores, const Routing& routing, const RouterShape& shape) {
+  Matrix dlogits(dscores.rows, dscores.columns);
+  for (std::int64_t t = 0; t < dscores.rows; ++t) {
+    if (!shape.sigmoid) {
+      std::ranges::copy(softmax_backward(dscores.row(t), routing.scores.row(t)), dlogits.row(t).begin());
+      continue;
+    }
+    for (std::int64_t e = 0; e < dscores.columns; ++e) {
+      const double score = routing.scores(t, e);
+      dlogits(t, e) = dscores(t, e) * score * (1.0 - score);
+    }
+  }
+  return dlogits;
+}
+
+}  // namespace expedite::reference

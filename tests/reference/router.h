@@ -1,0 +1,36 @@
+// The router of an MoE layer: scores, the choice of k experts per token, and their gate weights.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tests/reference/matrix.h"
+
+namespace expedite::reference {
+
+struct RouterShape {
+  std::int64_t top_k = 1;
+  bool sigmoid = false;         // scores are sigmoids of the logits, else their softmax
+  bool renormalize = true;      // the k weights of a token are divided by their sum
+  double scaling_factor = 1.0;  // multiplies the weights, after that
+};
+
+struct Routing {
+  Matrix logits;                                   // [T, E]
+  Matrix scores;                                   // [T, E]
+  std::vector<std::vector<std::int64_t>> experts;  // [T][k], best first; of equals the lower number
+  Matrix weights;                                  // [T, k]
+};
+
+/// selection_bias: [E] or empty; added to the scores for the choice only.
+[[nodiscard]] Routing route(Matrix logits, std::span<const double> selection_bias, const RouterShape& shape);
+
+/// d scores from d weights; the choice has no gradient.
+[[nodiscard]] Matrix weights_backward(const Matrix& dweights, const Routing& routing,
+                                      const RouterShape& shape);
+
+/// d logits from d scores.
+[[nodiscard]] Matrix scores_backward(const Matrix& dscores, const Routing& routing, const RouterShape& shape);
+
+}  // namespace expedite::reference
