@@ -20,10 +20,17 @@
 HWY_BEFORE_NAMESPACE();
 namespace expedite::kernels::HWY_NAMESPACE {
 
+// Rounding wants quiet NaNs, and no arithmetic has made them so here.
+HWY_INLINE F32 quiet(F32 x) {
+  const hn::RebindToUnsigned<F32Tag> bits;
+  const auto quieted = hn::Or(hn::BitCast(bits, x), hn::Set(bits, 0x00400000));
+  return hn::IfThenElse(hn::IsNaN(x), hn::BitCast(F32Tag(), quieted), x);
+}
+
 template <typename From, typename To>
 void convert_row(const From* from, To* to, std::int64_t count) {
   for_each_vector(count, [&](std::int64_t i, const auto& vector)
-                             EXPEDITE_SIMD_LAMBDA { vector.store(vector.load(from + i), to + i); });
+                             EXPEDITE_SIMD_LAMBDA { vector.store(quiet(vector.load(from + i)), to + i); });
 }
 
 void convert_to_bf16(const float* from, bf16* to, std::int64_t count) {

@@ -49,7 +49,7 @@ void softmax_row(const float* logits, std::int64_t count, float* scores) {
 
 void sigmoid_row(const float* logits, std::int64_t count, float* scores) {
   for_each_vector(count, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
-    vector.store(fast_sigmoid(at_least(vector.load(logits + i), kSigmoidBound)), scores + i);
+    vector.store(fast_sigmoid<float>(at_least(vector.load(logits + i), kSigmoidBound)), scores + i);
   });
 }
 

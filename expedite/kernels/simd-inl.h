@@ -53,20 +53,29 @@ HWY_INLINE std::uint16_t* half_words(bf16* to) {
 }
 
 HWY_INLINE F32 from_bf16(HalfVector words) {
+#if HWY_TARGET == HWY_AVX3
+  // One permutation that clears the lower halves on its way, where widening and shifting would be two.
+  HWY_ALIGN static constexpr std::uint16_t kSource[32] = {
+      0, 0, 0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0, 7, 0, 8, 0, 9, 0, 10, 0, 11, 0, 12, 0, 13, 0, 14, 0, 15};
+  const __m512i spread = _mm512_maskz_permutexvar_epi16(0xAAAAAAAA, _mm512_load_si512(kSource),
+                                                        _mm512_castsi256_si512(words.raw));
+  return F32{_mm512_castsi512_ps(spread)};
+#else
   const hn::RebindToUnsigned<F32Tag> wide;
   return hn::BitCast(F32Tag(), hn::ShiftLeft<16>(hn::PromoteTo(wide, words)));
+#endif
 }
 
-// Rounds to nearest even, as bf16(float) does; Highway 1.0's own conversion truncates.
+// Rounds to nearest even, as bf16(float) does; Highway 1.0's own conversion truncates. A NaN must be quiet,
+// as all that arithmetic returns are: one whose payload lies in its lower half would be cut to infinity.
 HWY_INLINE HalfVector to_bf16(F32 value) {
   const hn::RebindToUnsigned<F32Tag> wide;
   const auto word = hn::BitCast(wide, value);
-  const auto odd = hn::And(hn::ShiftRight<16>(word), hn::Set(wide, 1));
-  const auto rounded = hn::Add(word, hn::Add(odd, hn::Set(wide, 0x7FFF)));
-  // The carry may run through a NaN's payload into its sign: a NaN is cut and made quiet instead.
-  const auto quiet = hn::Or(word, hn::Set(wide, 0x00400000));
+  const auto odd = hn::TestBit(word, hn::Set(wide, 0x10000));
+  const auto bias = hn::IfThenElse(odd, hn::Set(wide, 0x8000), hn::Set(wide, 0x7FFF));
+  // The carry may run through a NaN's payload into its sign: a NaN is only cut.
   const auto nan = hn::RebindMask(wide, hn::IsNaN(value));
-  const auto result = hn::IfThenElse(nan, quiet, rounded);
+  const auto result = hn::IfThenElse(nan, word, hn::Add(word, bias));
 #if HWY_TARGET == HWY_SCALAR
   return hn::DemoteTo(Half(), hn::BitCast(hn::RebindToSigned<F32Tag>(), hn::ShiftRight<16>(result)));
 #else
@@ -215,12 +224,17 @@ HWY_INLINE F32 fast_exp(F32 x) {
   return hn::IfThenElse(hn::Lt(x, set(-87.0F)), zero(), result);
 }
 
-/// 1 / x to about 1 unit in the last place, for x in [2^-120, 2^120].
+/// 1 / x for x in [2^-120, 2^120], to about 1 unit in the last place for results kept as f32, and to 14 bits,
+/// 6 more than they keep, for those rounded to bf16.
+template <typename Result>
 HWY_INLINE F32 fast_reciprocal(F32 x) {
 #if HWY_TARGET == HWY_AVX3
-  // A first guess of 14 bits doubles to 28 in one Newton step, in half the time of a division.
-  const F32 guess = hn::ApproximateReciprocal(x);
-  return hn::Mul(guess, hn::NegMulAdd(x, guess, set(2.0F)));
+  const F32 guess = hn::ApproximateReciprocal(x);  // 14 bits
+  if constexpr (sizeof(Result) == sizeof(bf16)) {
+    return guess;
+  } else {
+    return hn::Mul(guess, hn::NegMulAdd(x, guess, set(2.0F)));  // a Newton step, still faster than dividing
+  }
 #else
   return hn::Div(set(1.0F), x);  // elsewhere the guess has only 8 to 12 bits
 #endif
@@ -230,9 +244,10 @@ HWY_INLINE F32 fast_reciprocal(F32 x) {
 /// that infinity is not multiplied by zero.
 inline constexpr float kSigmoidBound = -80.0F;
 
-/// 1 / (1 + exp(-x)) for x >= kSigmoidBound; NaN stays NaN.
+/// 1 / (1 + exp(-x)) for x >= kSigmoidBound, as exact as a Result of f32 or bf16 asks for; NaN stays NaN.
+template <typename Result>
 HWY_INLINE F32 fast_sigmoid(F32 x) {
-  return fast_reciprocal(hn::Add(set(1.0F), exp_of_negative(at_most(x, 80.0F))));
+  return fast_reciprocal<Result>(hn::Add(set(1.0F), exp_of_negative(at_most(x, 80.0F))));
 }
 
 }  // namespace expedite::kernels::HWY_NAMESPACE

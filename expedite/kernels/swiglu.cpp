@@ -26,7 +26,7 @@ void swiglu_rows(const ConstTensorView& gate_up, const TensorView& y, std::int64
     T* out = y.row<T>(r);
     for_each_vector<Whole>(width, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
       const F32 g = at_least(vector.load(gate + i), kSigmoidBound);
-      vector.store(hn::Mul(hn::Mul(g, fast_sigmoid(g)), vector.load(up + i)), out + i);
+      vector.store(hn::Mul(hn::Mul(g, fast_sigmoid<T>(g)), vector.load(up + i)), out + i);
     });
   }
 }
@@ -46,7 +46,7 @@ void swiglu_backward_rows(const ConstTensorView& dy, const ConstTensorView& gate
       const F32 d = vector.load(gradient + i);
       const F32 g = at_least(vector.load(gate + i), kSigmoidBound);
       const F32 u = vector.load(up + i);
-      const F32 s = fast_sigmoid(g);
+      const F32 s = fast_sigmoid<T>(g);
       const F32 silu = hn::Mul(g, s);
       // An infinite gate must not meet 1 - s = 0.
       const F32 finite = at_most(g, 80.0F);
