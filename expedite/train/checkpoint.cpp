@@ -145,7 +145,7 @@ fs::path checkpoint_path(const fs::path& dir, std::int64_t step) {
 }
 
 fs::path stage_checkpoint(const fs::path& dir, std::int64_t step) {
-  const fs::path staging = staging_path(dir, step);
+  fs::path staging = staging_path(dir, step);
   remove_folder(staging);
   std::error_code error;
   fs::create_directories(staging, error);

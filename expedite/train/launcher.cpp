@@ -126,6 +126,7 @@ class BlockedSignals {
 
 pid_t start(const std::vector<std::string>& command, const sigset_t& mask) {
   std::vector<char*> arguments;
+  arguments.reserve(command.size() + 1);
   for (const std::string& argument : command) {
     arguments.push_back(const_cast<char*>(argument.c_str()));  // execvp's type; it does not write to them
   }

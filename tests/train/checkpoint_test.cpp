@@ -39,7 +39,7 @@ std::vector<FileRecord> write_content(const fs::path& staging, std::int64_t step
   const auto put = [](const std::string& content) {
     return [content](const fs::path& file) { std::ofstream(file, std::ios::binary) << content; };
   };
-  return {write_file(staging, "weights.bin", put(std::string(3'000'000, static_cast<char>('a' + step % 26)))),
+  return {write_file(staging, "weights.bin", put(std::string(1'200'000, static_cast<char>('a' + step % 26)))),
           write_file(staging, "ranks/0.json", put("rank 0 of step " + std::to_string(step))),
           write_file(staging, "empty", put(""))};
 }
@@ -116,9 +116,9 @@ TEST(Checkpoint, FallsBackFromADamagedOneAndNamesTheFile) {
       std::ofstream(path / name, std::ios::binary) << text;
     };
   };
-  expect_fallback([](const fs::path& path) { fs::resize_file(path / "weights.bin", 2'999'999); },
-                  "step-000002/weights.bin: has 2999999 bytes where the manifest says 3000000");
-  expect_fallback(rewrite("weights.bin", [](std::string& text) { text[1'500'000] ^= 1; }),
+  expect_fallback([](const fs::path& path) { fs::resize_file(path / "weights.bin", 1'199'999); },
+                  "step-000002/weights.bin: has 1199999 bytes where the manifest says 1200000");
+  expect_fallback(rewrite("weights.bin", [](std::string& text) { text[1'100'000] ^= 1; }),
                   "step-000002/weights.bin: is damaged: checksum");
   expect_fallback(rewrite("empty", [](std::string& text) { text = "x"; }), "step-000002/empty: has 1 bytes");
   expect_fallback([](const fs::path& path) { fs::remove(path / "ranks/0.json"); },
