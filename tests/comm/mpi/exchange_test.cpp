@@ -45,9 +45,9 @@ class Traffic {
     }
     return 0;
   }
-  [[nodiscard]] std::uint8_t byte(int from, int to, std::int64_t index) const {
-    return static_cast<std::uint8_t>(random_.bits(static_cast<std::uint64_t>(from * ranks_ + to)) +
-                                     static_cast<std::uint64_t>(index) * 131);
+  /// The first byte of what goes from one rank to another; byte i is 131 i more.
+  [[nodiscard]] std::uint8_t first_byte(int from, int to) const {
+    return static_cast<std::uint8_t>(random_.bits(static_cast<std::uint64_t>(from * ranks_ + to)));
   }
 
  private:
@@ -68,8 +68,10 @@ Side side_of(const Traffic& traffic, int ranks, int rank, std::int64_t row_bytes
     const int from = sends ? rank : peer;
     const int to = sends ? peer : rank;
     side.rows.push_back(traffic.rows(from, to));
-    for (std::int64_t i = 0; i < traffic.rows(from, to) * row_bytes; ++i) {
-      side.bytes.push_back(traffic.byte(from, to, i));
+    std::uint8_t byte = traffic.first_byte(from, to);
+    for (std::int64_t i = 0; i < side.rows.back() * row_bytes; ++i) {
+      side.bytes.push_back(byte);
+      byte = static_cast<std::uint8_t>(byte + 131);
     }
   }
   return side;
