@@ -15,14 +15,17 @@ int run_job(const JobOptions& options, const std::function<int(const comm::Commu
     return train::launch({.ranks = options.ranks, .arguments = options.arguments});
   }
   const comm::MpiEnvironment environment;
+  const comm::Communicator world = comm::Communicator::world();
   try {
-    const comm::Communicator world = comm::Communicator::world();
     initialize_logging(world.rank(), world.size());
     require(options.ranks == 0 || options.ranks == world.size(),
             "--ranks {} inside a job of {} ranks: leave --ranks away under mpirun or srun", options.ranks,
             world.size());
     return body(world);
   } catch (const std::exception& error) {
+    if (world.size() == 1) {
+      throw;  // nobody waits for this rank
+    }
     comm::MpiEnvironment::abort(1, error.what());
   }
 }

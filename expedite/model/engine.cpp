@@ -14,7 +14,7 @@ namespace expedite::model {
 Engine::Engine(Parameters& parameters, const comm::ProcessGrid& grid, MemoryPool& pool, EngineOptions options)
     : grid_(grid),
       options_(options),
-      trace_(options.traced_steps),
+      trace_(std::max(options.traced_steps, 1)),
       runner_(parameters, grid, pool),
       control_(grid.world(), {.report = [this] { return runtime::to_string(executor_->status()); }}) {
   runtime::ExecutorOptions executor;

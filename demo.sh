@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and trains an MoE language model on Debian's Perl documentation over four ranks.
+#   ./demo.sh                          about three minutes of training
+#   ./demo.sh --long                   about ten
+#   ./demo.sh --set data.path=FOLDER   on other text; further --set key=value go to `expedite train` as they are
+set -euo pipefail
+cd "$(dirname "$0")"
+
+config=configs/demo.yaml
+if [ "${1:-}" = --long ]; then
+  config=configs/demo_long.yaml
+  shift
+fi
+tools/install.sh perl-doc
+tools/build.sh release
+exec build/release/expedite train "$config" --ranks 4 "$@"

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs every test.
+#   ./test.sh          the release build
+#   ./test.sh asan     the unit tests under the address and undefined-behaviour sanitizers
+#   ./test.sh tsan     the unit tests under the thread sanitizer
+set -euo pipefail
+cd "$(dirname "$0")"
+
+preset=${1:-release}
+tools/install.sh perl-doc
+tools/build.sh "$preset" --tests
+# Ranks share the cores with each other and with other tests.
+export OMPI_MCA_mpi_yield_when_idle=1
+case $preset in
+  asan | tsan)
+    export OMP_NUM_THREADS=1 # the OpenMP runtime is not instrumented
+    export TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp"
+    export LSAN_OPTIONS="suppressions=$PWD/tools/lsan.supp"
+    ctest --test-dir "build/$preset" --output-on-failure --parallel 2 --label-regex unit
+    ;;
+  *) ctest --test-dir "build/$preset" --output-on-failure --parallel 2 ;;
+esac
