@@ -1,11 +1,14 @@
 #include <fmt/core.h>
 
+#include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
 #include "expedite/cli/commands.h"
 #include "expedite/cli/job.h"
+#include "expedite/train/launcher.h"
 #include "expedite/train/progress.h"
 #include "expedite/train/trainer.h"
 

@@ -322,8 +322,9 @@ void StepRunner::run_optimizer(const schedule::Task& task) {
     }
     for (Parameter* parameter : bucket->parameters) {
       adamw.weight_decay = parameter->decay ? decay : 0.0F;
-      kernels::adamw(adamw, parameter->master, parameter->exp_avg, parameter->exp_avg_sq, parameter->gradient,
-                     parameter->weight, true);
+      const auto flat = [](const TensorView& tensor) { return tensor.reshape({tensor.elements()}); };
+      kernels::adamw(adamw, flat(parameter->master), flat(parameter->exp_avg), flat(parameter->exp_avg_sq),
+                     flat(parameter->gradient), flat(parameter->weight), true);
     }
   }
   if (task.layer >= 0 && task.layer < static_cast<int>(config_.layers)) {
