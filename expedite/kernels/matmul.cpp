@@ -21,12 +21,13 @@ namespace {
 struct TileSize {
   std::int64_t rows;
   std::int64_t columns;
-  std::int64_t depth;
 };
-constexpr TileSize kTile{.rows = 256, .columns = 512, .depth = 0};
-// A weight gradient's K counts tokens; its tile of sums stays in the second-level cache while they pass by.
-constexpr TileSize kGradientTile{.rows = 512, .columns = 1024, .depth = 1024};
-// What is left of M, or of K where it counts tokens, is a multiple of this and a remainder.
+constexpr TileSize kTile{.rows = 256, .columns = 512};
+constexpr TileSize kGradientTile{.rows = 512, .columns = 1024};
+// Where so many products come together that all threads are busy, larger tiles pack operands less often.
+constexpr TileSize kBatchGradientTile{.rows = 1024, .columns = 1024};
+constexpr std::int64_t kLargeBatch = 8;
+// What is left of M is a multiple of this and a remainder.
 constexpr std::int64_t kStep = 16;
 // Tiles have exactly this many rows where oneDNN's sums depend on their number.
 constexpr std::int64_t kPaddedRows = 48;
@@ -75,13 +76,12 @@ struct Problem {
   std::int64_t n;
   std::int64_t k;
 
-  [[nodiscard]] ConstTensorView a_tile(Range rows, Range depth) const {
-    return options.transpose_a ? a.slice(depth.begin, depth.size).columns_slice(rows.begin, rows.size)
-                               : a.slice(rows.begin, rows.size).columns_slice(depth.begin, depth.size);
+  [[nodiscard]] ConstTensorView a_tile(Range rows) const {
+    return options.transpose_a ? a.columns_slice(rows.begin, rows.size) : a.slice(rows.begin, rows.size);
   }
-  [[nodiscard]] ConstTensorView b_tile(Range columns, Range depth) const {
-    return options.transpose_b ? b.slice(columns.begin, columns.size).columns_slice(depth.begin, depth.size)
-                               : b.slice(depth.begin, depth.size).columns_slice(columns.begin, columns.size);
+  [[nodiscard]] ConstTensorView b_tile(Range columns) const {
+    return options.transpose_b ? b.slice(columns.begin, columns.size)
+                               : b.columns_slice(columns.begin, columns.size);
   }
   [[nodiscard]] TensorView dst_tile(Range rows, Range columns) const {
     return dst.slice(rows.begin, rows.size).columns_slice(columns.begin, columns.size);
@@ -129,7 +129,6 @@ ProductShape shape_of(ConstTensorView a, ConstTensorView b, ConstTensorView dst,
 struct Plan {
   std::vector<Range> rows;
   std::vector<Range> columns;
-  std::vector<Range> depths;
   std::int64_t least_rows = 1;  // shorter tiles are padded with rows of zeros
   DType type = DType::f32;      // the type to compute in; operands of another are converted
   bool dense = false;           // strided operands are copied
@@ -154,18 +153,13 @@ void plan_copies(const Problem& problem, Plan& plan) {
   }
 }
 
-Plan make_plan(const Problem& problem) {
+Plan make_plan(const Problem& problem, TileSize tile) {
   const MatmulOptions& options = problem.options;
-  const TileSize tile = options.transpose_a ? kGradientTile : kTile;
   Plan plan{.rows = cut_unevenly(problem.m, tile.rows),
             .columns = cut_evenly(problem.n, tile.columns),
-            .depths = {{0, problem.k}},
             .type = problem.a.dtype()};
   const RowRule rule = row_rule(shape_of(problem.a, problem.b, problem.dst, options));
   if (options.transpose_a) {
-    if (problem.dst.dtype() == DType::f32) {  // or partial sums would be rounded
-      plan.depths = cut_unevenly(problem.k, tile.depth);
-    }
     if (rule == RowRule::unsupported) {
       plan.type = DType::f32;
     }
@@ -211,10 +205,20 @@ ConstTensorView usable_copy(const Plan& plan, ConstTensorView x, std::int64_t ro
   return copy;
 }
 
-void run_tile(const Plan& plan, ConstTensorView a, ConstTensorView b, TensorView dst, MatmulOptions options,
-              int threads) {
-  a = usable_copy<CopyOfA>(plan, a, options.transpose_a ? 0 : plan.least_rows);
-  b = usable_copy<CopyOfB>(plan, b, 0);
+struct Tile {
+  const Problem* problem;
+  const Plan* plan;
+  Range rows;
+  Range columns;
+};
+
+void compute_tile(const Tile& tile, int threads) {
+  const Plan& plan = *tile.plan;
+  const MatmulOptions& options = tile.problem->options;
+  const ConstTensorView a =
+      usable_copy<CopyOfA>(plan, tile.problem->a_tile(tile.rows), options.transpose_a ? 0 : plan.least_rows);
+  const ConstTensorView b = usable_copy<CopyOfB>(plan, tile.problem->b_tile(tile.columns), 0);
+  const TensorView dst = tile.problem->dst_tile(tile.rows, tile.columns);
   const DType dst_type = plan.type == DType::f32 ? DType::f32 : dst.dtype();
   const bool in_place = usable(plan, dst, plan.least_rows, dst_type);
   const TensorView result = in_place ? dst : room_for<CopyOfDst>(dst, plan.least_rows, dst_type);
@@ -229,23 +233,6 @@ void run_tile(const Plan& plan, ConstTensorView a, ConstTensorView b, TensorView
   }
 }
 
-/// All of K for one tile.
-void compute_tile(const Problem& problem, const Plan& plan, Range rows, Range columns, int threads) {
-  MatmulOptions options = problem.options;
-  const TensorView dst = problem.dst_tile(rows, columns);
-  for (const Range depth : plan.depths) {
-    run_tile(plan, problem.a_tile(rows, depth), problem.b_tile(columns, depth), dst, options, threads);
-    options.accumulate = true;
-  }
-}
-
-struct Tile {
-  const Problem* problem;
-  const Plan* plan;
-  Range rows;
-  Range columns;
-};
-
 /// Tiles side by side, each on one thread.
 void compute_in_parallel(std::span<const Tile> tiles) {
   std::exception_ptr error;  // an exception must not leave a parallel region
@@ -254,7 +241,7 @@ void compute_in_parallel(std::span<const Tile> tiles) {
     try {
       const ThreadLimit limit(1);
       for (std::int64_t i = begin; i < end; ++i) {
-        compute_tile(*tiles[i].problem, *tiles[i].plan, tiles[i].rows, tiles[i].columns, 1);
+        compute_tile(tiles[i], 1);
       }
     } catch (...) {
       const std::lock_guard lock(error_mutex);
@@ -266,13 +253,16 @@ void compute_in_parallel(std::span<const Tile> tiles) {
   }
 }
 
-void compute(std::span<const Problem> problems) {
+void compute(std::span<const Problem> problems, MatmulOptions options) {
+  const TileSize size = !options.transpose_a                  ? kTile
+                        : std::ssize(problems) >= kLargeBatch ? kBatchGradientTile
+                                                              : kGradientTile;
   std::vector<Plan> plans;
   plans.reserve(problems.size());
   std::vector<Tile> tiles;
   bool divisible = true;
   for (const Problem& problem : problems) {
-    const Plan& plan = plans.emplace_back(make_plan(problem));
+    const Plan& plan = plans.emplace_back(make_plan(problem, size));
     divisible = divisible && plan.divisible;
     for (const Range columns : plan.columns) {
       for (const Range rows : plan.rows) {
@@ -283,7 +273,7 @@ void compute(std::span<const Problem> problems) {
   const int threads = omp_get_max_threads();
   if (divisible && std::ssize(tiles) < threads && omp_in_parallel() == 0) {
     for (const Tile& tile : tiles) {
-      compute_tile(*tile.problem, *tile.plan, tile.rows, tile.columns, threads);
+      compute_tile(tile, threads);
     }
     return;
   }
@@ -303,7 +293,7 @@ void matmul_batch(std::span<const MatmulOperands> products, MatmulOptions option
       fill_zero(problem.dst);  // a sum over nothing
     }
   }
-  compute(problems);
+  compute(problems, options);
 }
 
 void matmul(ConstTensorView a, ConstTensorView b, TensorView dst, MatmulOptions options) {

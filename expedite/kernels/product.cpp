@@ -37,12 +37,8 @@ dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType type, s
   return {{rows, columns}, dnnl_type(type), strides};
 }
 
-/// A primitive and the description of its operands.
 struct Product {
   dnnl::matmul primitive;
-  dnnl::memory::desc a;
-  dnnl::memory::desc b;
-  dnnl::memory::desc dst;
   dnnl::memory::desc scratchpad;
 };
 
@@ -87,6 +83,16 @@ class ShapeTable {
   std::unordered_map<ProductShape, std::unique_ptr<Value>, ShapeHash> values_;
 };
 
+dnnl::memory::desc a_of(const ProductShape& shape) {
+  return matrix(shape.m, shape.k, shape.type, shape.a_stride, shape.transpose_a);
+}
+dnnl::memory::desc b_of(const ProductShape& shape) {
+  return matrix(shape.k, shape.n, shape.type, shape.b_stride, shape.transpose_b);
+}
+dnnl::memory::desc dst_of(const ProductShape& shape) {
+  return matrix(shape.m, shape.n, shape.dst_type, shape.dst_stride, false);
+}
+
 /// Nothing when oneDNN has no implementation.
 std::optional<dnnl::matmul::primitive_desc> describe(const ProductShape& shape) {
   const ThreadLimit limit(shape.threads);
@@ -97,10 +103,7 @@ std::optional<dnnl::matmul::primitive_desc> describe(const ProductShape& shape) 
     sum.append_sum(1.0F);
     attributes.set_post_ops(sum);
   }
-  const dnnl::matmul::desc description(
-      matrix(shape.m, shape.k, shape.type, shape.a_stride, shape.transpose_a),
-      matrix(shape.k, shape.n, shape.type, shape.b_stride, shape.transpose_b),
-      matrix(shape.m, shape.n, shape.dst_type, shape.dst_stride, false));
+  const dnnl::matmul::desc description(a_of(shape), b_of(shape), dst_of(shape));
   dnnl::matmul::primitive_desc result(description, attributes, engine(), true);
   if (!result) {
     return std::nullopt;
@@ -108,13 +111,22 @@ std::optional<dnnl::matmul::primitive_desc> describe(const ProductShape& shape) 
   return result;
 }
 
+/// The shape that a primitive is made for. K of a transposed `a` counts tokens, another number every step,
+/// and stays open. (It also makes oneDNN take its older code, which is the faster one on such products.)
+ProductShape key_of(const ProductShape& shape) {
+  ProductShape key = shape;
+  if (shape.transpose_a) {
+    key.k = DNNL_RUNTIME_DIM_VAL;
+  }
+  return key;
+}
+
 Product make_product(const ProductShape& shape) {
   const ThreadLimit limit(shape.threads);
   const auto description = describe(shape);
   require(description.has_value(), "oneDNN has no {} matrix product of {} x {} x {} on this CPU",
           name_of(shape.type), shape.m, shape.n, shape.k);
-  return {dnnl::matmul(*description), description->src_desc(), description->weights_desc(),
-          description->dst_desc(), description->scratchpad_desc()};
+  return {dnnl::matmul(*description), description->scratchpad_desc()};
 }
 
 /// Blocked kernels ("brgemm") sum over K in one order for every row, and so does the older bf16 code but for
@@ -135,7 +147,7 @@ RowRule probe(const ProductShape& shape) {
 RowRule row_rule(const ProductShape& shape) {
   constexpr std::int64_t kUsualRows = 256;
   static ShapeTable<RowRule> table;
-  ProductShape usual = shape;
+  ProductShape usual = key_of(shape);
   usual.m = kUsualRows;
   if (usual.transpose_a) {
     usual.a_stride = std::max(usual.a_stride, kUsualRows);
@@ -147,16 +159,16 @@ void run_product(const ProductShape& shape, const void* a, const void* b, void* 
   static ShapeTable<Product> table;
   try {
     const ThreadLimit limit(shape.threads);
-    const Product& product = table.find_or_make(shape, make_product);
+    const Product& product = table.find_or_make(key_of(shape), make_product);
     // oneDNN takes operands it only reads as non-const pointers too.
     const auto operand = [](const dnnl::memory::desc& description, const void* data) {
       return dnnl::memory(description, engine(), const_cast<void*>(data));
     };
     product.primitive.execute(
         stream(),
-        {{DNNL_ARG_SRC, operand(product.a, a)},
-         {DNNL_ARG_WEIGHTS, operand(product.b, b)},
-         {DNNL_ARG_DST, operand(product.dst, dst)},
+        {{DNNL_ARG_SRC, operand(a_of(shape), a)},
+         {DNNL_ARG_WEIGHTS, operand(b_of(shape), b)},
+         {DNNL_ARG_DST, operand(dst_of(shape), dst)},
          {DNNL_ARG_SCRATCHPAD, operand(product.scratchpad, thread_scratch<Product>(static_cast<std::int64_t>(
                                                                product.scratchpad.get_size())))}});
     stream().wait();

@@ -35,11 +35,13 @@ enum class RowRule : std::uint8_t {
   independent            // nothing
 };
 
-/// The rule for products that differ from `shape` in m only. Thread-safe, kept per shape.
+/// The rule for products that differ from `shape` in m only (or in k, with transpose_a). Thread-safe, kept
+/// per shape.
 [[nodiscard]] RowRule row_rule(const ProductShape& shape);
 
 /// Computes the product. The primitive is made the first time a shape is seen (a fraction of a millisecond)
-/// and kept for the life of the process, so callers keep the number of shapes small. Thread-safe. Throws
+/// and kept for the life of the process, so callers keep the number of shapes small; with transpose_a, one
+/// serves every k. Thread-safe. Throws
 /// Error when oneDNN refuses.
 void run_product(const ProductShape& shape, const void* a, const void* b, void* dst);
 

@@ -61,13 +61,9 @@ std::vector<MatmulOptions> all_transposes() {
 template <typename T, typename D>
 void check_products() {
   std::mt19937 generator(11);
-  std::vector<Size> sizes = {{1, 1, 1},     {1, 40, 64},  {2, 7, 33},     {17, 16, 5},
-                             {16, 64, 128}, {5, 600, 31}, {300, 30, 40},  {48, 48, 48},
-                             {70, 1100, 9}, {530, 9, 17}, {19, 33, 1100}, {96, 128, 64}};
-  std::uniform_int_distribution<std::int64_t> extent(1, 70);
-  for (int i = 0; i < 10; ++i) {
-    sizes.push_back({extent(generator), extent(generator), extent(generator)});
-  }
+  const std::vector<Size> sizes = {{1, 1, 1},     {1, 40, 64},  {2, 7, 33},    {17, 16, 5},
+                                   {16, 64, 128}, {3, 600, 31}, {300, 30, 4},  {50, 48, 48},
+                                   {20, 1100, 9}, {530, 9, 17}, {9, 33, 1100}, {61, 29, 70}};
   for (MatmulOptions options : all_transposes()) {
     for (const Size size : sizes) {
       for (const std::int64_t gap : {0, 5}) {
@@ -146,8 +142,8 @@ void check_row_independence(std::int64_t n, std::int64_t k, bool transpose_b, st
   Matrix<D> whole(kRows, n, gap);
   const MatmulOptions options{.transpose_b = transpose_b};
   matmul(a.view(), b.view(), whole.view(), options);
-  for (const std::int64_t count : {1, 2, 5, 15, 16, 33, 48, 100, 256, 257, 512}) {
-    for (const std::int64_t begin : {0, 13, 48}) {
+  for (const std::int64_t count : {1, 2, 17, 48, 100, 257, 512}) {
+    for (const std::int64_t begin : {0, 13}) {
       Matrix<D> part(kRows, n, gap);
       matmul(a.view().slice(begin, count), b.view(), part.view().slice(begin, count), options);
       std::int64_t different = 0;
@@ -163,8 +159,7 @@ void check_row_independence(std::int64_t n, std::int64_t k, bool transpose_b, st
 
 template <typename T, typename D>
 void check_row_independence() {
-  for (const auto& [n, k] :
-       std::vector<std::pair<std::int64_t, std::int64_t>>{{16, 256}, {130, 100}, {520, 65}}) {
+  for (const auto& [n, k] : std::vector<std::pair<std::int64_t, std::int64_t>>{{130, 100}, {520, 65}}) {
     for (const bool transpose_b : {false, true}) {
       for (const std::int64_t gap : {0, 8}) {
         check_row_independence<T, D>(n, k, transpose_b, gap);
@@ -273,13 +268,14 @@ TEST(Matmul, RefusesWhatDoesNotFit) {
   EXPECT_THROW(matmul(a.view(2), b.view(), dst.view()), Error);
 }
 
-/// Runs this file's other tests in a process where oneDNN sees an older CPU.
+/// Runs tests of products in a process where oneDNN sees an older CPU.
 void run_on_older_cpu(const char* instruction_set) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     setenv("DNNL_MAX_CPU_ISA", instruction_set, 1);
-    execl("/proc/self/exe", "expedite_kernels_test", "--gtest_filter=Matmul.*:GroupedMatmul.*",
+    execl("/proc/self/exe", "expedite_kernels_test",
+          "--gtest_filter=Matmul.*Agrees*:Matmul.*Depend*:Matmul.Threads*:GroupedMatmul.W*",
           "--gtest_brief=1", nullptr);
     _exit(127);
   }
