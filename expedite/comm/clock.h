@@ -12,6 +12,6 @@ namespace expedite::comm {
 
 /// Nanoseconds to add to this rank's steady clock to get rank 0's, by Cristian's method: the round trip that
 /// took the least time bounds the error to half of it. Collective over `communicator`.
-[[nodiscard]] std::int64_t estimate_clock_offset(const Communicator& communicator, int round_trips = 32);
+[[nodiscard]] std::int64_t estimate_clock_offset(const Communicator& communicator, int round_trips = 16);
 
 }  // namespace expedite::comm
