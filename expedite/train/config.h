@@ -50,7 +50,7 @@ struct TrainConfig {
   } parallel;
 
   struct Moe {
-    LoadBalancing router_load_balancing_type = LoadBalancing::aux_loss;
+    LoadBalancing router_load_balancing_type = LoadBalancing::seq_aux_loss;
     double aux_loss_coeff = 0.001;
     double z_loss_coeff = 0.0;
     double router_bias_update_rate = 0.001;

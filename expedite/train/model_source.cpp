@@ -1,6 +1,6 @@
 #include "expedite/train/model_source.h"
 
-#include <fstream>
+#include <filesystem>
 
 #include "expedite/base/error.h"
 
@@ -19,9 +19,6 @@ model::ModelConfig model_of(const TrainConfig& config, std::int64_t tokenizer_vo
   const bool from_file = !config.model.path.empty();
   const std::string where = from_file ? config_file(config.model.path).string() : "model.config";
   nlohmann::json source = from_file ? model::read_model_config(where).source : config.model.config;
-  if (from_file) {
-    source.update(config.model.config);
-  }
   if (!source.contains("vocab_size")) {
     source["vocab_size"] = tokenizer_vocab;
   }
