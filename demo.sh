@@ -6,11 +6,11 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-config=configs/demo.yaml
+length=()
 if [ "${1:-}" = --long ]; then
-  config=configs/demo_long.yaml
+  length=(--set name=demo-long --set train.steps=1500)
   shift
 fi
 tools/install.sh perl-doc
 tools/build.sh release
-exec build/release/expedite train "$config" --ranks 4 "$@"
+exec build/release/expedite train configs/demo.yaml --ranks 4 "${length[@]}" "$@"

@@ -8,6 +8,7 @@
 
 #include "expedite/cli/commands.h"
 #include "expedite/cli/job.h"
+#include "expedite/comm/process_grid.h"
 #include "expedite/train/launcher.h"
 #include "expedite/train/progress.h"
 #include "expedite/train/trainer.h"
@@ -56,13 +57,20 @@ void print_summary(const train::TrainConfig& config, const train::TrainSummary& 
 int run(const Options& options, const Context& context) {
   // Before any rank starts, so that a mistake is told once.
   const train::TrainConfig config = train::read_config(options.config, options.overrides);
+  const auto group_size = [&config](int ranks) {
+    const std::int64_t size = config.parallel.expert_parallel_size;
+    return size > 0 ? static_cast<int>(size) : ranks;
+  };
+  if (options.ranks > 0) {
+    const auto ranks = static_cast<int>(options.ranks);
+    static_cast<void>(comm::GridLayout(ranks, group_size(ranks)));
+  }
   JobOptions job = {.ranks = options.ranks, .arguments = context.arguments};
   if (const std::optional<int> width = train::terminal_width(stdout)) {
     job.arguments.push_back(fmt::format("--live-width={}", *width));
   }
   return run_job(job, [&](const comm::Communicator& world) {
-    const std::int64_t ep = config.parallel.expert_parallel_size;
-    const comm::ProcessGrid grid(world, ep > 0 ? static_cast<int>(ep) : world.size());
+    const comm::ProcessGrid grid(world, group_size(world.size()));
     train::TrainOptions train_options = {.resume = options.resume};
     train_options.live_width =
         options.live_width > 0 ? std::optional(options.live_width) : train::terminal_width(stdout);

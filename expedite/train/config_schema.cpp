@@ -73,7 +73,7 @@ constexpr Field kFields[] = {
     {"train.micro_batch_size", [](TrainConfig& c) -> Slot { return &c.train.micro_batch_size; }, kAtLeastOne,
      "Sequences per rank and micro-batch"},
     {"train.log_interval", [](TrainConfig& c) -> Slot { return &c.train.log_interval; }, kAtLeastOne,
-     "Steps between lines of `metrics.jsonl`"},
+     "Steps between updates of the progress line (`metrics.jsonl` has a line for every step)"},
     {"train.eval_interval", [](TrainConfig& c) -> Slot { return &c.train.eval_interval; }, kNotNegative,
      "Steps between validations; 0: only at the end"},
     {"train.eval_sequences", [](TrainConfig& c) -> Slot { return &c.train.eval_sequences; }, kNotNegative,

@@ -117,7 +117,8 @@ class Trainer {
   void train_step(std::int64_t step);
   void count_step(std::int64_t step, const model::StepResult& result, std::int64_t tokens, double seconds);
   void show_progress(std::int64_t done);
-  [[nodiscard]] std::optional<double> evaluate();
+  /// On at most `limit` validation sequences; 0: on the whole text.
+  [[nodiscard]] std::optional<double> evaluate(std::int64_t limit);
   void write_trace();
   void save(std::int64_t done);
 
@@ -287,10 +288,9 @@ void Trainer::show_progress(std::int64_t done) {
                      .seconds_left = per_step * static_cast<double>(config_.train.steps - done)});
 }
 
-std::optional<double> Trainer::evaluate() {
-  const std::vector<Window> windows =
-      validation_windows(static_cast<std::int64_t>(text_.validation.tokens.size()), config_.data.seq_length,
-                         config_.train.eval_sequences);
+std::optional<double> Trainer::evaluate(std::int64_t limit) {
+  const std::vector<Window> windows = validation_windows(
+      static_cast<std::int64_t>(text_.validation.tokens.size()), config_.data.seq_length, limit);
   double bits = 0.0;
   std::int64_t bytes = 0;
   const std::int64_t together = config_.train.micro_batch_size * grid_.size();
@@ -344,7 +344,7 @@ TrainSummary Trainer::run() {
       write_trace();
     }
     if (last || (plan.eval_interval > 0 && done % plan.eval_interval == 0)) {
-      summary_.validation_bits_per_byte = evaluate();
+      summary_.validation_bits_per_byte = evaluate(last ? 0 : plan.eval_sequences);
       if (summary_.validation_bits_per_byte) {
         line_["validation_bits_per_byte"] = *summary_.validation_bits_per_byte;
       }
@@ -365,7 +365,7 @@ TrainSummary Trainer::run() {
   }
   if (saved < 0) {
     spdlog::info("step {} of {}: nothing left to do", summary_.steps, plan.steps);
-    summary_.validation_bits_per_byte = evaluate();
+    summary_.validation_bits_per_byte = evaluate(0);
   }
   summary_.seconds = seconds_since(begin_);
   return summary_;
