@@ -72,8 +72,11 @@ int run(const Options& options, const Context& context) {
   return run_job(job, [&](const comm::Communicator& world) {
     const comm::ProcessGrid grid(world, group_size(world.size()));
     train::TrainOptions train_options = {.resume = options.resume};
-    train_options.live_width =
-        options.live_width > 0 ? std::optional(options.live_width) : train::terminal_width(stdout);
+    if (options.live_width > 0) {
+      train_options.live_width = options.live_width;
+    } else if (!train::detect_mpi_job()) {  // under mpirun a rank's output always looks like a terminal
+      train_options.live_width = train::terminal_width(stdout);
+    }
     const train::TrainSummary summary = train::train(config, grid, train_options);
     if (world.rank() == 0) {
       print_summary(config, summary);
