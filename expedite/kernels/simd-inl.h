@@ -198,20 +198,30 @@ HWY_INLINE F32 at_most(F32 x, float bound) {
 #endif
 }
 
-/// exp(-x) to about 2 units in the last place for x in [-88, 87]; anything outside. NaN stays NaN. The
-/// negative, because sigmoids need it and a sign costs an instruction.
+/// exp(-x) for x in [-88, 87], anything outside; NaN stays NaN. For an f32 Result to about 2 units in the
+/// last place, for one that is rounded to bf16 to 6e-6. The negative, because sigmoids need it and a sign
+/// costs an instruction.
+template <typename Result>
 HWY_INLINE F32 exp_of_negative(F32 x) {
   const hn::RebindToSigned<F32Tag> integer;
   // -x = n ln 2 + r with |r| <= ln(2) / 2. Adding 1.5 * 2^23 leaves the integer n in the low bits.
   const F32 shift = set(12582912.0F);
   const F32 shifted = hn::NegMulAdd(x, set(1.44269504F), shift);
   const F32 n = hn::Sub(shifted, shift);
-  F32 r = hn::NegMulSub(n, set(0.693145752F), x);  // ln 2 in two parts, the first with 16 bits
-  r = hn::NegMulAdd(n, set(1.42860677e-6F), r);
-  // 1 + r + r^2 q(r), with q of degree 3 the minimax fit of exp's relative error on that interval (5e-8).
-  F32 p = hn::MulAdd(set(8.31250101e-3F), r, set(4.18903306e-2F));
-  p = hn::MulAdd(p, r, set(1.66671157e-1F));
-  p = hn::MulAdd(p, r, set(4.99992311e-1F));
+  // 1 + r + r^2 q(r), with q the minimax fit of exp's relative error on that interval.
+  F32 r;
+  F32 p;
+  if constexpr (sizeof(Result) == sizeof(bf16)) {
+    r = hn::NegMulSub(n, set(0.693147182F), x);
+    p = hn::MulAdd(set(4.12773676e-2F), r, set(1.67536005e-1F));
+    p = hn::MulAdd(p, r, set(5.0005126e-1F));
+  } else {
+    r = hn::NegMulSub(n, set(0.693145752F), x);  // ln 2 in two parts, the first with 16 bits
+    r = hn::NegMulAdd(n, set(1.42860677e-6F), r);
+    p = hn::MulAdd(set(8.31250101e-3F), r, set(4.18903306e-2F));
+    p = hn::MulAdd(p, r, set(1.66671157e-1F));
+    p = hn::MulAdd(p, r, set(4.99992311e-1F));
+  }
   p = hn::MulAdd(p, r, set(1.0F));
   p = hn::MulAdd(p, r, set(1.0F));
   const auto exponent = hn::ShiftLeft<23>(hn::BitCast(integer, shifted));
@@ -220,7 +230,7 @@ HWY_INLINE F32 exp_of_negative(F32 x) {
 
 /// exp(x) to about 2 units in the last place for x in [-87, 88]; 0 below, exp(88) above; NaN stays NaN.
 HWY_INLINE F32 fast_exp(F32 x) {
-  const F32 result = exp_of_negative(hn::Neg(at_most(x, 88.0F)));
+  const F32 result = exp_of_negative<float>(hn::Neg(at_most(x, 88.0F)));
   return hn::IfThenElse(hn::Lt(x, set(-87.0F)), zero(), result);
 }
 
@@ -247,7 +257,7 @@ inline constexpr float kSigmoidBound = -80.0F;
 /// 1 / (1 + exp(-x)) for x >= kSigmoidBound, as exact as a Result of f32 or bf16 asks for; NaN stays NaN.
 template <typename Result>
 HWY_INLINE F32 fast_sigmoid(F32 x) {
-  return fast_reciprocal<Result>(hn::Add(set(1.0F), exp_of_negative(at_most(x, 80.0F))));
+  return fast_reciprocal<Result>(hn::Add(set(1.0F), exp_of_negative<Result>(at_most(x, 80.0F))));
 }
 
 }  // namespace expedite::kernels::HWY_NAMESPACE
