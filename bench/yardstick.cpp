@@ -1,6 +1,7 @@
 #include "bench/yardstick.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstring>
 #include <oneapi/dnnl/dnnl.hpp>
@@ -37,7 +38,7 @@ class Product {
     const dnnl::matmul::primitive_desc description({rows, weights, result}, engine);
     primitive_ = dnnl::matmul(description);
     const auto filled = [&](const dnnl::memory::desc& operand) {
-      const dnnl::memory memory(operand, engine);
+      dnnl::memory memory(operand, engine);
       std::memset(memory.get_data_handle(), 0x3C, operand.get_size());  // small numbers, in both types
       return memory;
     };
@@ -74,9 +75,9 @@ class MatmulPeak : public Yardstick {
     for (const LargeProduct& size : kLargeProducts) {
       Product product(engine_, size,
                       type == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32);
-      std::vector<double> rates;
-      for (int trial = 0; trial < kTrials; ++trial) {
-        rates.push_back(product.rate(stream_, kSampleSeconds));
+      std::array<double, kTrials> rates{};
+      for (double& rate : rates) {
+        rate = product.rate(stream_, kSampleSeconds);
       }
       std::nth_element(rates.begin(), rates.begin() + kTrials / 2, rates.end());
       if (rates[kTrials / 2] > best) {
