@@ -218,6 +218,7 @@ TEST(Matmul, RunsOnSeveralThreadsAtOnce) {
   matmul(a.view(), b.view(), expected.view(), {.transpose_b = true});
   std::vector<Matrix<float>> results(4, Matrix<float>(90, 50));
   std::vector<std::thread> threads;
+  threads.reserve(results.size());
   for (auto& result : results) {
     threads.emplace_back([&] {
       omp_set_num_threads(1);
