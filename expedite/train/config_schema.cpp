@@ -104,7 +104,7 @@ constexpr Field kFields[] = {
      "How many checkpoints to keep; 0: all"},
 
     {"trace.first_step", [](TrainConfig& c) -> Slot { return &c.trace.first_step; }, kNotNegative,
-     "First step recorded in `trace.json`, counted from 0"},
+     "First step recorded in `trace.json`, numbered as in `metrics.jsonl`"},
     {"trace.steps", [](TrainConfig& c) -> Slot { return &c.trace.steps; }, kNotNegative,
      "Steps recorded; 0: no trace"},
 
