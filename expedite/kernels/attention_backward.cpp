@@ -178,12 +178,9 @@ class BackwardUnit {
       const std::int64_t token = origin + key + row;
       const Range seen[2] = {queries_of_tile(first, count, token, 1),
                              queries_of_tile(first, count, token + 1, 1)};
-      const bool masked = seen[0].begin > columns.begin || seen[0].end < columns.end ||
-                          seen[1].begin > columns.begin || seen[1].end < columns.end;
-      const auto rows = masked ? &gradient_rows<Math, true> : &gradient_rows<Math, false>;
-      rows(scores_ + row * kQueryBlock, probability_gradients_ + row * kQueryBlock, kQueryBlock,
-           {log2_sum_exp_, delta_}, columns, seen, scale2_,
-           {probabilities_, gradients_, gradient_pairs_, kQueryBlock}, key + row);
+      gradient_rows<Math>(scores_ + row * kQueryBlock, probability_gradients_ + row * kQueryBlock,
+                          kQueryBlock, {log2_sum_exp_, delta_}, columns, seen, scale2_,
+                          {probabilities_, gradients_, gradient_pairs_, kQueryBlock}, key + row);
     }
   }
 

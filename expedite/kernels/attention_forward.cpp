@@ -49,7 +49,9 @@ class ForwardUnit {
     scores_ = carver.take<float>(kTileRows * kKeyBlock);
     probabilities_ = carver.take<Packed>(kQueryBlock * kKeyBlock);
     sums_ = carver.take<float>(kQueryBlock * columns_);
-    states_ = carver.take<RowState>(kQueryBlock);
+    state_.maximum = carver.take<float>(kQueryBlock + kColumnAlignment);
+    state_.correction = carver.take<float>(kQueryBlock + kColumnAlignment);
+    state_.sums = carver.take<float>(kQueryBlock * kLanes);
     scratch_bytes_ = carver.bytes();
   }
 
@@ -98,7 +100,7 @@ class ForwardUnit {
                      [](Packed value) { return Packed(-static_cast<float>(value)); });
     }
     std::fill_n(sums_, count * columns_, 0.0F);
-    std::fill_n(states_, count, RowState{});
+    start_softmax(state_, count);
   }
 
   /// Queries [first, first + count) of the sequence against the block of keys that starts at `origin`.
@@ -113,13 +115,12 @@ class ForwardUnit {
       multiply<Math>(height, columns.end - columns.begin, key_pairs(), {rows_ + row * columns_, columns_},
                      {keys_ + origin * columns_ + columns.begin * Math::kPair, kKeyBlock * Math::kPair},
                      scores_ + columns.begin, kKeyBlock, Into::overwrite);
+      Range seen[kTileRows];
       for (std::int64_t i = 0; i < height; ++i) {
-        const std::int64_t query = first + row + i;
-        softmax_row<Math>(scores_ + i * kKeyBlock, columns,
-                          visible_keys(query, query, window_, origin).within(kKeyBlock), scale2_,
-                          states_[row + i], probabilities_ + (row + i) * kKeyBlock,
-                          sums_ + (row + i) * columns_, columns_);
+        seen[i] = visible_to_tile(first + row + i, 1, origin);
       }
+      softmax_tile<Math>(scores_, kKeyBlock, columns, seen, height, scale2_, state_, row,
+                         probabilities_ + row * kKeyBlock);
     }
     for (std::int64_t row = 0; row < count; row += kTileRows) {
       const std::int64_t height = std::min(kTileRows, count - row);
@@ -130,7 +131,7 @@ class ForwardUnit {
       multiply<Math>(height, columns_, (visible.end - visible.begin) / Math::kPair,
                      {probabilities_ + row * kKeyBlock + visible.begin, kKeyBlock},
                      {values_ + (origin + visible.begin) * columns_, columns_ * Math::kPair},
-                     sums_ + row * columns_, columns_, Into::accumulate);
+                     sums_ + row * columns_, columns_, Into::accumulate, state_.correction + row);
     }
   }
 
@@ -142,9 +143,9 @@ class ForwardUnit {
     T* out = arguments_.out.row<T>(token) + head * dim_;
     float* log_sum_exp = arguments_.log_sum_exp.row<float>(head) + token;
     for (std::int64_t row = 0; row < count; ++row) {
-      const RowState& state = states_[row];
-      store_row(sums_ + row * columns_, dim_, 1.0F / state.sum, out + row * arguments_.out.row_stride());
-      log_sum_exp[row] = state.maximum * std::abs(arguments_.options.scale) + std::log(state.sum);
+      const float sum = sum_of_probabilities(state_, row);
+      store_row(sums_ + row * columns_, dim_, 1.0F / sum, out + row * arguments_.out.row_stride());
+      log_sum_exp[row] = state_.maximum[row] * std::abs(arguments_.options.scale) + std::log(sum);
     }
   }
 
@@ -160,7 +161,7 @@ class ForwardUnit {
   float* scores_ = nullptr;          // [kTileRows][kKeyBlock]
   Packed* probabilities_ = nullptr;  // [kQueryBlock][kKeyBlock]
   float* sums_ = nullptr;            // [kQueryBlock][columns]
-  RowState* states_ = nullptr;       // [kQueryBlock]
+  SoftmaxState state_{};
 };
 
 void run_forward(const ForwardArguments& arguments, Arithmetic arithmetic, MemoryPool& pool) {

@@ -56,49 +56,58 @@ HWY_INLINE hn::Mask<Floats> lanes_in(std::int64_t at, Range range) {
   return hn::RebindMask(d, hn::AndNot(hn::Lt(column, begin), hn::Lt(column, end)));
 }
 
-/// What the online softmax of one query knows so far.
-struct RowState {
-  float maximum = -std::numeric_limits<float>::infinity();  // of the unscaled scores
-  float sum = 0.0F;                                         // of the probabilities before division
+/// The whole vectors of `columns`, cut where masking starts and ends: only `inside` is visible throughout.
+struct Parts {
+  Range before;
+  Range inside;
+  Range after;
 };
 
-/// The score at each lane, or minus infinity outside `visible`.
-template <bool kMasked>
-HWY_INLINE FloatVector masked_scores(const float* scores, std::int64_t at, Range visible) {
-  const Floats d;
-  const FloatVector values = hn::LoadU(d, scores + at);
-  if constexpr (kMasked) {
-    return hn::IfThenElse(lanes_in(at, visible), values, hn::Set(d, -std::numeric_limits<float>::infinity()));
-  } else {
-    return values;
-  }
+inline Parts split(Range columns, Range visible) {
+  const std::int64_t first = std::clamp(round_up(visible.begin, kLanes), columns.begin, columns.end);
+  const std::int64_t last = std::clamp(round_down(visible.end, kLanes), first, columns.end);
+  return {{columns.begin, first}, {first, last}, {last, columns.end}};
 }
 
+// Below every score. Finite, so that differences from it are numbers.
+inline constexpr float kLowest = std::numeric_limits<float>::lowest();
+
 template <bool kMasked>
-float largest_score(const float* scores, Range columns, Range visible) {
+HWY_INLINE FloatVector largest_of(const float* scores, Range part, Range visible, FloatVector largest) {
   const Floats d;
-  FloatVector even = hn::Set(d, -std::numeric_limits<float>::infinity());
-  FloatVector odd = even;
-  std::int64_t at = columns.begin;
-  for (; at + 2 * kLanes <= columns.end; at += 2 * kLanes) {
-    even = hn::Max(even, masked_scores<kMasked>(scores, at, visible));
-    odd = hn::Max(odd, masked_scores<kMasked>(scores, at + kLanes, visible));
+  FloatVector other = largest;
+  std::int64_t at = part.begin;
+  for (; at + 2 * kLanes <= part.end && !kMasked; at += 2 * kLanes) {  // two chains hide the latency
+    largest = hn::Max(largest, hn::LoadU(d, scores + at));
+    other = hn::Max(other, hn::LoadU(d, scores + at + kLanes));
   }
-  if (at < columns.end) {
-    even = hn::Max(even, masked_scores<kMasked>(scores, at, visible));
+  for (; at < part.end; at += kLanes) {
+    FloatVector values = hn::LoadU(d, scores + at);
+    if constexpr (kMasked) {
+      values = hn::IfThenElse(lanes_in(at, visible), values, hn::Set(d, kLowest));
+    }
+    largest = hn::Max(largest, values);
   }
-  return hn::GetLane(hn::MaxOfLanes(d, hn::Max(even, odd)));
+  return hn::Max(largest, other);
 }
 
-/// Writes 2^(scale2 * score - offset), zero outside `visible`, and returns the sum.
+inline float largest_score(const float* scores, Range columns, Range visible) {
+  const Parts parts = split(columns, visible);
+  FloatVector largest = hn::Set(Floats(), kLowest);
+  largest = largest_of<true>(scores, parts.before, visible, largest);
+  largest = largest_of<false>(scores, parts.inside, visible, largest);
+  largest = largest_of<true>(scores, parts.after, visible, largest);
+  return hn::GetLane(hn::MaxOfLanes(Floats(), largest));
+}
+
+/// Writes 2^(scale2 * score - offset), zero outside `visible`, and returns sum plus what it wrote.
 template <typename Math, bool kMasked>
-float exponentiate(const float* scores, Range columns, Range visible, float scale2, float offset,
-                   typename Math::Packed* probabilities) {
+HWY_INLINE FloatVector exponentiate(const float* scores, Range part, Range visible, float scale2,
+                                    float offset, typename Math::Packed* probabilities, FloatVector sum) {
   const Floats d;
   const FloatVector factor = hn::Set(d, scale2);
   const FloatVector shift = hn::Set(d, offset);
-  FloatVector sum = hn::Zero(d);
-  for (std::int64_t at = columns.begin; at < columns.end; at += kLanes) {
+  for (std::int64_t at = part.begin; at < part.end; at += kLanes) {
     FloatVector probability = Math::exp2(hn::MulSub(hn::LoadU(d, scores + at), factor, shift));
     if constexpr (kMasked) {
       probability = hn::IfThenElseZero(lanes_in(at, visible), probability);
@@ -106,34 +115,66 @@ float exponentiate(const float* scores, Range columns, Range visible, float scal
     sum = sum + probability;
     Math::store(probability, probabilities + at);
   }
-  return hn::GetLane(hn::SumOfLanes(d, sum));
+  return sum;
 }
 
-/// Takes one block's scores of one query into its softmax: writes 2^(scale2 * (score - maximum)) to columns
-/// `columns` (whole vectors; zero outside `visible`), and rescales `sums`, the query's weighted sum of
-/// values, when the maximum grows. scale2 is the scale times log2(e), not negative.
+/// What the online softmax knows of each query of a block so far. Arrays are padded by kColumnAlignment.
+struct SoftmaxState {
+  float* maximum;     // of the unscaled scores
+  float* correction;  // 2^(scaled old - new maximum): what the last block's maximum did to earlier sums
+  float* sums;        // [queries][kLanes]: of probabilities before division, lane by lane
+};
+
+/// Starts the softmax of `count` queries.
+inline void start_softmax(SoftmaxState state, std::int64_t count) {
+  std::fill_n(state.maximum, count + kColumnAlignment, kLowest);
+  std::fill_n(state.sums, count * kLanes, 0.0F);
+}
+
+inline float sum_of_probabilities(SoftmaxState state, std::int64_t row) {
+  return hn::GetLane(hn::SumOfLanes(Floats(), hn::LoadU(Floats(), state.sums + row * kLanes)));
+}
+
+/// Takes the maxima of a tile of queries, rows [row, row + kTileRows), up to `largest` and sets corrections.
+/// Lanes beyond the tile hold kLowest and leave the state of later rows as it is.
 template <typename Math>
-void softmax_row(const float* scores, Range columns, Range visible, float scale2, RowState& state,
-                 typename Math::Packed* probabilities, float* sums, std::int64_t sums_columns) {
-  if (visible.empty()) {
-    std::fill(probabilities + columns.begin, probabilities + columns.end, typename Math::Packed{});
-    return;
+void raise_maxima(SoftmaxState state, std::int64_t row, const float* largest, float scale2) {
+  const Floats d;
+  for (std::int64_t i = 0; i < kTileRows; i += kLanes) {
+    const FloatVector before = hn::LoadU(d, state.maximum + row + i);
+    const FloatVector now = hn::Max(hn::LoadU(d, largest + i), before);
+    hn::StoreU(now, d, state.maximum + row + i);
+    hn::StoreU(Math::exp2((before - now) * hn::Set(d, scale2)), d, state.correction + row + i);
   }
-  const bool masked = visible.begin > columns.begin || visible.end < columns.end;
-  const float largest =
-      masked ? largest_score<true>(scores, columns, visible) : largest_score<false>(scores, columns, visible);
-  if (largest > state.maximum) {
-    const float correction = state.sum > 0.0F ? std::exp2(scale2 * (state.maximum - largest)) : 0.0F;
-    state.maximum = largest;
-    state.sum *= correction;
-    const Floats d;
-    for (std::int64_t i = 0; i < sums_columns; i += kLanes) {
-      hn::StoreU(hn::LoadU(d, sums + i) * hn::Set(d, correction), d, sums + i);
-    }
+}
+
+/// Takes one block's scores of a tile of queries, rows [row, row + height), into their softmax: writes
+/// 2^(scale2 * (score - maximum)) to columns `columns` (whole vectors; zero outside visible[i]). Earlier sums
+/// of probabilities are corrected here; the caller corrects its sums of values. scale2 is the scale times
+/// log2(e), not negative. Rows of `scores` and `probabilities` are `stride` apart.
+template <typename Math>
+void softmax_tile(const float* scores, std::int64_t stride, Range columns, const Range* visible,
+                  std::int64_t height, float scale2, SoftmaxState state, std::int64_t row,
+                  typename Math::Packed* probabilities) {
+  const Floats d;
+  float largest[kColumnAlignment];
+  std::fill_n(largest, kColumnAlignment, kLowest);
+  for (std::int64_t i = 0; i < height; ++i) {
+    largest[i] = largest_score(scores + i * stride, columns, visible[i]);
   }
-  const float offset = scale2 * state.maximum;
-  state.sum += masked ? exponentiate<Math, true>(scores, columns, visible, scale2, offset, probabilities)
-                      : exponentiate<Math, false>(scores, columns, visible, scale2, offset, probabilities);
+  raise_maxima<Math>(state, row, largest, scale2);
+  for (std::int64_t i = 0; i < height; ++i) {
+    const float* from = scores + i * stride;
+    typename Math::Packed* to = probabilities + i * stride;
+    const float offset = scale2 * state.maximum[row + i];
+    const Parts parts = split(columns, visible[i]);
+    float* sums = state.sums + (row + i) * kLanes;
+    FloatVector sum = hn::LoadU(d, sums) * hn::Set(d, state.correction[row + i]);
+    sum = exponentiate<Math, true>(from, parts.before, visible[i], scale2, offset, to, sum);
+    sum = exponentiate<Math, false>(from, parts.inside, visible[i], scale2, offset, to, sum);
+    sum = exponentiate<Math, true>(from, parts.after, visible[i], scale2, offset, to, sum);
+    hn::StoreU(sum, d, sums);
+  }
 }
 
 HWY_INLINE FloatVector load_floats(const float* from) {
@@ -193,14 +234,11 @@ HWY_INLINE void gradient_vector(const float* scores, const float* probability_gr
   }
 }
 
-/// For two neighbouring keys (the first one's row even): from their scores and the gradients of their
-/// probabilities, over queries `columns`, to probabilities P and the gradients of scores P * (dP - delta).
-/// Rows of `scores` and `probability_gradients` start at `columns.begin` and are `stride` apart.
 template <typename Math, bool kMasked>
-void gradient_rows(const float* scores, const float* probability_gradients, std::int64_t stride,
-                   QueryStatistics queries, Range columns, const Range visible[2], float scale2,
-                   ScoreGradients<typename Math::Packed> to, std::int64_t row) {
-  for (std::int64_t at = columns.begin; at < columns.end; at += kLanes) {
+HWY_INLINE void gradient_part(const float* scores, const float* probability_gradients, std::int64_t stride,
+                              QueryStatistics queries, Range part, const Range visible[2], float scale2,
+                              ScoreGradients<typename Math::Packed> to, std::int64_t row) {
+  for (std::int64_t at = part.begin; at < part.end; at += kLanes) {
     FloatVector probability[2];
     FloatVector gradient[2];
     HWY_UNROLL(2)
@@ -215,6 +253,24 @@ void gradient_rows(const float* scores, const float* probability_gradients, std:
     Math::store_two_rows(gradient[0], gradient[1], first, first + to.stride,
                          to.gradient_pairs + row * to.stride + at * Math::kPair, to.stride);
   }
+}
+
+/// For two neighbouring keys (the first one's row even): from their scores and the gradients of their
+/// probabilities, over queries `columns`, to probabilities P and the gradients of scores P * (dP - delta),
+/// zero outside `visible`. Rows of `scores` and `probability_gradients` are `stride` apart.
+template <typename Math>
+void gradient_rows(const float* scores, const float* probability_gradients, std::int64_t stride,
+                   QueryStatistics queries, Range columns, const Range visible[2], float scale2,
+                   ScoreGradients<typename Math::Packed> to, std::int64_t row) {
+  const Range by_both = {std::max(visible[0].begin, visible[1].begin),
+                         std::min(visible[0].end, visible[1].end)};
+  const Parts parts = split(columns, by_both);
+  gradient_part<Math, true>(scores, probability_gradients, stride, queries, parts.before, visible, scale2, to,
+                            row);
+  gradient_part<Math, false>(scores, probability_gradients, stride, queries, parts.inside, visible, scale2,
+                             to, row);
+  gradient_part<Math, true>(scores, probability_gradients, stride, queries, parts.after, visible, scale2, to,
+                            row);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -153,7 +153,7 @@ template <typename Math, int kRows, int kVectors>
 HWY_NOINLINE void multiply_tile(const typename Math::Packed* HWY_RESTRICT a, std::int64_t a_stride,
                                 const typename Math::Packed* HWY_RESTRICT b, std::int64_t b_stride,
                                 std::int64_t pairs, float* HWY_RESTRICT c, std::int64_t c_stride,
-                                bool accumulate) {
+                                const float* HWY_RESTRICT factors, bool accumulate) {
   const Floats d;
   FloatVector sums[kRows][kVectors];
   HWY_UNROLL(8)
@@ -161,6 +161,9 @@ HWY_NOINLINE void multiply_tile(const typename Math::Packed* HWY_RESTRICT a, std
     HWY_UNROLL(4)
     for (int vector = 0; vector < kVectors; ++vector) {
       sums[row][vector] = accumulate ? hn::LoadU(d, c + row * c_stride + vector * kLanes) : hn::Zero(d);
+      if (factors != nullptr) {
+        sums[row][vector] = sums[row][vector] * hn::Set(d, factors[row]);
+      }
     }
   }
   for (std::int64_t pair = 0; pair < pairs; ++pair) {
@@ -191,7 +194,7 @@ HWY_NOINLINE void multiply_tile(const typename Math::Packed* HWY_RESTRICT a, std
 
 template <typename Math>
 using TileFunction = void (*)(const typename Math::Packed*, std::int64_t, const typename Math::Packed*,
-                              std::int64_t, std::int64_t, float*, std::int64_t, bool);
+                              std::int64_t, std::int64_t, float*, std::int64_t, const float*, bool);
 
 template <typename Math, int... kIndices>
 constexpr auto make_tile_table(std::integer_sequence<int, kIndices...> /*indices*/) {
@@ -208,10 +211,12 @@ struct Matrix {
 
 enum class Into : bool { overwrite, accumulate };
 
-/// C (+)= A B for any number of rows; columns a multiple of the vector's lanes; depth in pairs.
+/// C (+)= A B for any number of rows; columns a multiple of the vector's lanes; depth in pairs. With
+/// `factors`, one per row, what C holds is first multiplied by them.
 template <typename Math>
 void multiply(std::int64_t rows, std::int64_t columns, std::int64_t pairs, Matrix<typename Math::Packed> a,
-              Matrix<typename Math::Packed> b, float* c, std::int64_t c_stride, Into into) {
+              Matrix<typename Math::Packed> b, float* c, std::int64_t c_stride, Into into,
+              const float* factors = nullptr) {
   static constexpr auto kTiles =
       make_tile_table<Math>(std::make_integer_sequence<int, kTileRows * kTileVectors>());
   const std::int64_t row_tiles = (rows + kTileRows - 1) / kTileRows;
@@ -223,7 +228,8 @@ void multiply(std::int64_t rows, std::int64_t columns, std::int64_t pairs, Matri
       const std::int64_t height = rows * (tile + 1) / row_tiles - row;
       kTiles[static_cast<std::size_t>((height - 1) * kTileVectors + vectors - 1)](
           a.data + row * a.stride, a.stride, b.data + column * Math::kPair, b.stride, pairs,
-          c + row * c_stride + column, c_stride, into == Into::accumulate);
+          c + row * c_stride + column, c_stride, factors == nullptr ? nullptr : factors + row,
+          into == Into::accumulate);
     }
   }
 }
