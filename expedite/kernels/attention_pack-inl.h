@@ -31,24 +31,65 @@ struct Rows {
   [[nodiscard]] T* operator[](std::int64_t row) const { return data + row * stride; }
 };
 
+HWY_INLINE FloatVector load_floats(const float* from) {
+  return hn::LoadU(Floats(), from);
+}
+HWY_INLINE FloatVector load_floats(const bf16* from) {
+  const hn::RebindToUnsigned<Floats> words;
+  const hn::Rebind<std::uint16_t, Floats> halves;
+  const auto half = hn::LoadU(halves, reinterpret_cast<const std::uint16_t*>(from));
+  return hn::BitCast(Floats(), hn::ShiftLeft<16>(hn::PromoteTo(words, half)));
+}
+
+/// Copies one row. Rows are a few cache lines: vectors in line beat a call.
+template <typename T, typename Packed>
+void load_row(const T* from, std::int64_t columns, Packed* to, std::int64_t padded_columns) {
+  std::int64_t i = 0;
+  if constexpr (std::is_same_v<T, Packed>) {
+    const hn::ScalableTag<std::uint8_t> bytes;
+    constexpr auto kStep = static_cast<std::int64_t>(hn::MaxLanes(bytes) / sizeof(T));
+    for (; i + kStep <= columns; i += kStep) {
+      const auto* source = reinterpret_cast<const std::uint8_t*>(from + i);
+      hn::StoreU(hn::LoadU(bytes, source), bytes, reinterpret_cast<std::uint8_t*>(to + i));
+    }
+  } else {
+    for (; i + kLanes <= columns; i += kLanes) {
+      Packed* target = to + i;
+      hn::StoreU(load_floats(from + i), Floats(), target);
+    }
+  }
+  for (; i < columns; ++i) {
+    to[i] = static_cast<Packed>(from[i]);
+  }
+  for (; i < padded_columns; ++i) {
+    to[i] = Packed{};
+  }
+}
+
 /// Copies `count` rows of `columns` elements to rows of `to_stride`; what lies between, and rows up to
 /// `padded_count`, becomes zero.
 template <typename T, typename Packed>
 void load_rows(Rows<const T> from, std::int64_t count, std::int64_t columns, Packed* to,
                std::int64_t to_stride, std::int64_t padded_count) {
   for (std::int64_t row = 0; row < count; ++row) {
-    const T* source = from[row];
-    Packed* target = to + row * to_stride;
-    if constexpr (std::is_same_v<T, Packed>) {
-      std::copy_n(source, columns, target);
-    } else {
-      for (std::int64_t i = 0; i < columns; ++i) {
-        target[i] = static_cast<Packed>(source[i]);
-      }
-    }
-    std::fill(target + columns, target + to_stride, Packed{});
+    load_row(from[row], columns, to + row * to_stride, to_stride);
   }
   std::fill(to + count * to_stride, to + padded_count * to_stride, Packed{});
+}
+
+/// The sum of products of two rows of `count` elements.
+template <typename T>
+float dot(const T* a, const T* b, std::int64_t count) {
+  FloatVector sums = hn::Zero(Floats());
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    sums = hn::MulAdd(load_floats(a + i), load_floats(b + i), sums);
+  }
+  float sum = hn::GetLane(hn::SumOfLanes(Floats(), sums));
+  for (; i < count; ++i) {
+    sum += static_cast<float>(a[i]) * static_cast<float>(b[i]);
+  }
+  return sum;
 }
 
 /// Writes one row of fp32 sums, times `scale`, in the caller's type; touches `columns` elements only.

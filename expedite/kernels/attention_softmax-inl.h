@@ -4,7 +4,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
-#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 
@@ -49,11 +49,9 @@ inline Range visible_queries(std::int64_t first, std::int64_t last, std::int64_t
 /// The lanes of the vector at column `at` that lie in `range`.
 HWY_INLINE hn::Mask<Floats> lanes_in(std::int64_t at, Range range) {
   const Floats d;
-  const hn::RebindToSigned<Floats> di;
-  const auto column = hn::Iota(di, static_cast<std::int32_t>(at));
-  const auto begin = hn::Set(di, static_cast<std::int32_t>(range.begin));
-  const auto end = hn::Set(di, static_cast<std::int32_t>(range.end));
-  return hn::RebindMask(d, hn::AndNot(hn::Lt(column, begin), hn::Lt(column, end)));
+  const auto begin = static_cast<std::size_t>(std::clamp<std::int64_t>(range.begin - at, 0, kLanes));
+  const auto end = static_cast<std::size_t>(std::clamp<std::int64_t>(range.end - at, 0, kLanes));
+  return hn::AndNot(hn::FirstN(d, begin), hn::FirstN(d, end));
 }
 
 /// The whole vectors of `columns`, cut where masking starts and ends: only `inside` is visible throughout.
@@ -175,31 +173,6 @@ void softmax_tile(const float* scores, std::int64_t stride, Range columns, const
     sum = exponentiate<Math, true>(from, parts.after, visible[i], scale2, offset, to, sum);
     hn::StoreU(sum, d, sums);
   }
-}
-
-HWY_INLINE FloatVector load_floats(const float* from) {
-  return hn::LoadU(Floats(), from);
-}
-HWY_INLINE FloatVector load_floats(const bf16* from) {
-  const hn::RebindToUnsigned<Floats> words;
-  const hn::Rebind<std::uint16_t, Floats> halves;
-  const auto half = hn::LoadU(halves, reinterpret_cast<const std::uint16_t*>(from));
-  return hn::BitCast(Floats(), hn::ShiftLeft<16>(hn::PromoteTo(words, half)));
-}
-
-/// The sum of products of two rows of `count` elements.
-template <typename T>
-float dot(const T* a, const T* b, std::int64_t count) {
-  FloatVector sums = hn::Zero(Floats());
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    sums = hn::MulAdd(load_floats(a + i), load_floats(b + i), sums);
-  }
-  float sum = hn::GetLane(hn::SumOfLanes(Floats(), sums));
-  for (; i < count; ++i) {
-    sum += static_cast<float>(a[i]) * static_cast<float>(b[i]);
-  }
-  return sum;
 }
 
 /// Of one query each: log2 of the softmax's denominator, and the sum of dout * out.
