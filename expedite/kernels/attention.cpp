@@ -71,8 +71,7 @@ void check_arithmetic(Arithmetic arithmetic, DType dtype) {
 }  // namespace
 
 bool supports(Arithmetic arithmetic) {
-  static const bool has_bf16_dot = cpu_has_bf16_dot() && compiled_with_bf16_dot();
-  return arithmetic == Arithmetic::portable || has_bf16_dot;
+  return arithmetic == Arithmetic::portable || (cpu_has_bf16_dot() && compiled_with_bf16_dot());
 }
 
 Arithmetic best_arithmetic(DType dtype) {

@@ -221,8 +221,8 @@ class BackwardUnit {
     transpose_words(query_gradients_, kQueryBlock, columns_, kQueryBlock, result_rows_, columns_);
     T* dq = arguments_.dq.row<T>(token) + head * dim_;
     for (std::int64_t row = 0; row < count; ++row) {
-      store_row(result_rows_ + row * columns_, dim_, arguments_.options.scale,
-                dq + row * arguments_.dq.row_stride());
+      store_row<Math>(result_rows_ + row * columns_, dim_, arguments_.options.scale,
+                      dq + row * arguments_.dq.row_stride());
     }
   }
 
@@ -230,9 +230,9 @@ class BackwardUnit {
     T* dk = arguments_.dk.row<T>(unit.begin) + unit.kv_head * dim_;
     T* dv = arguments_.dv.row<T>(unit.begin) + unit.kv_head * dim_;
     for (std::int64_t row = 0; row < unit.count; ++row) {
-      store_row(key_gradients_ + row * columns_, dim_, arguments_.options.scale,
-                dk + row * arguments_.dk.row_stride());
-      store_row(value_gradients_ + row * columns_, dim_, 1.0F, dv + row * arguments_.dv.row_stride());
+      store_row<Math>(key_gradients_ + row * columns_, dim_, arguments_.options.scale,
+                      dk + row * arguments_.dk.row_stride());
+      store_row<Math>(value_gradients_ + row * columns_, dim_, 1.0F, dv + row * arguments_.dv.row_stride());
     }
   }
 

@@ -144,7 +144,7 @@ class ForwardUnit {
     float* log_sum_exp = arguments_.log_sum_exp.row<float>(head) + token;
     for (std::int64_t row = 0; row < count; ++row) {
       const float sum = sum_of_probabilities(state_, row);
-      store_row(sums_ + row * columns_, dim_, 1.0F / sum, out + row * arguments_.out.row_stride());
+      store_row<Math>(sums_ + row * columns_, dim_, 1.0F / sum, out + row * arguments_.out.row_stride());
       log_sum_exp[row] = state_.maximum[row] * std::abs(arguments_.options.scale) + std::log(sum);
     }
   }

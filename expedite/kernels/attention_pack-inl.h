@@ -46,11 +46,12 @@ template <typename T, typename Packed>
 void load_row(const T* from, std::int64_t columns, Packed* to, std::int64_t padded_columns) {
   std::int64_t i = 0;
   if constexpr (std::is_same_v<T, Packed>) {
-    const hn::ScalableTag<std::uint8_t> bytes;
-    constexpr auto kStep = static_cast<std::int64_t>(hn::MaxLanes(bytes) / sizeof(T));
+    using Word = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>;
+    const hn::ScalableTag<Word> words;
+    constexpr std::int64_t kStep = hn::MaxLanes(words);
     for (; i + kStep <= columns; i += kStep) {
-      const auto* source = reinterpret_cast<const std::uint8_t*>(from + i);
-      hn::StoreU(hn::LoadU(bytes, source), bytes, reinterpret_cast<std::uint8_t*>(to + i));
+      hn::StoreU(hn::LoadU(words, reinterpret_cast<const Word*>(from + i)), words,
+                 reinterpret_cast<Word*>(to + i));
     }
   } else {
     for (; i + kLanes <= columns; i += kLanes) {
@@ -92,31 +93,34 @@ float dot(const T* a, const T* b, std::int64_t count) {
   return sum;
 }
 
-/// Writes one row of fp32 sums, times `scale`, in the caller's type; touches `columns` elements only.
-inline void store_row(const float* from, std::int64_t columns, float scale, float* to) {
-  for (std::int64_t i = 0; i < columns; ++i) {
-    to[i] = from[i] * scale;
-  }
-}
-
-inline void store_row(const float* from, std::int64_t columns, float scale, bf16* to) {
-  const Floats d;
+/// Rounds to nearest even, as bf16's constructor does.
+HWY_INLINE void store_floats(FloatVector values, bf16* to) {
   const hn::RebindToUnsigned<Floats> words;
   const hn::RebindToSigned<Floats> signed_words;
   const hn::Rebind<std::uint16_t, Floats> halves;
+  const auto word = hn::BitCast(words, values);
+  const auto odd = hn::And(hn::ShiftRight<16>(word), hn::Set(words, 1U));
+  const auto rounded = hn::ShiftRight<16>(word + odd + hn::Set(words, 0x7FFFU));
+  const auto quiet_nan = hn::Or(hn::ShiftRight<16>(word), hn::Set(words, 0x40U));
+  const auto result = hn::IfThenElse(hn::RebindMask(words, hn::IsNaN(values)), quiet_nan, rounded);
+  hn::StoreU(hn::DemoteTo(halves, hn::BitCast(signed_words, result)), halves,
+             reinterpret_cast<std::uint16_t*>(to));
+}
+
+/// Writes one row of fp32 sums, times `scale`, in the caller's type; touches `columns` elements only.
+template <typename Math, typename T>
+void store_row(const float* from, std::int64_t columns, float scale, T* to) {
   std::int64_t i = 0;
   for (; i + kLanes <= columns; i += kLanes) {
-    const FloatVector value = hn::LoadU(d, from + i) * hn::Set(d, scale);
-    const auto word = hn::BitCast(words, value);
-    const auto odd = hn::And(hn::ShiftRight<16>(word), hn::Set(words, 1U));
-    const auto rounded = hn::ShiftRight<16>(word + odd + hn::Set(words, 0x7FFFU));
-    const auto quiet_nan = hn::Or(hn::ShiftRight<16>(word), hn::Set(words, 0x40U));
-    const auto result = hn::IfThenElse(hn::RebindMask(words, hn::IsNaN(value)), quiet_nan, rounded);
-    hn::StoreU(hn::DemoteTo(halves, hn::BitCast(signed_words, result)), halves,
-               reinterpret_cast<std::uint16_t*>(to + i));
+    const FloatVector values = hn::LoadU(Floats(), from + i) * hn::Set(Floats(), scale);
+    if constexpr (std::is_same_v<T, typename Math::Packed>) {
+      Math::store(values, to + i);
+    } else {
+      store_floats(values, to + i);
+    }
   }
   for (; i < columns; ++i) {
-    to[i] = bf16(from[i] * scale);
+    to[i] = T(from[i] * scale);
   }
 }
 

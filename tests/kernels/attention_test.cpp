@@ -2,6 +2,7 @@
 #include "expedite/kernels/attention.h"
 
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -386,6 +387,19 @@ TEST_F(Attention, LargeScoresDoNotOverflow) {
 TEST_F(Attention, NoTokens) {
   check(make_problem({0, 0}, 2, 1, 16));
   check(make_problem({}, 2, 1, 16));
+}
+
+/// Every generation of vector code in the program that this CPU can run, not only the best one.
+TEST_F(Attention, EveryVectorTarget) {
+  for (const std::int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(target);
+    check(make_problem({130, 0, 61, 7}, 4, 2, 72, 100));
+    check(make_problem({215}, 2, 1, 21));
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
 /// <dout, out> as a function of the inputs; its derivatives are what backward returns.
