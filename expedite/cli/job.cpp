@@ -1,6 +1,9 @@
 #include "expedite/cli/job.h"
 
+#include <algorithm>
+#include <chrono>
 #include <optional>
+#include <thread>
 
 #include "expedite/base/error.h"
 #include "expedite/base/log.h"
@@ -8,6 +11,20 @@
 #include "expedite/train/launcher.h"
 
 namespace expedite::cli {
+
+namespace {
+
+/// Most mistakes are every rank's. The lowest rank that fails ends the job while the others wait here, so
+/// that what is wrong is told once.
+void wait_for_lower_ranks(int rank) {
+  if (rank > 0) {
+    constexpr int kMost = 10;
+    std::this_thread::sleep_for(std::chrono::seconds(1) +
+                                std::min(rank, kMost) * std::chrono::milliseconds(200));
+  }
+}
+
+}  // namespace
 
 int run_job(const JobOptions& options, const std::function<int(const comm::Communicator& world)>& body) {
   const std::optional<train::MpiJob> job = train::detect_mpi_job();
@@ -26,6 +43,7 @@ int run_job(const JobOptions& options, const std::function<int(const comm::Commu
     if (world.size() == 1) {
       throw;  // nobody waits for this rank
     }
+    wait_for_lower_ranks(world.rank());
     comm::MpiEnvironment::abort(1, error.what());
   }
 }

@@ -95,6 +95,7 @@ void ControlChannel::handle(const Message& message, int source) {
       print_report();
       break;
     case Kind::failure:
+      peer_failures_.emplace_back(message.view());
       if (options_.on_peer_failure) {
         options_.on_peer_failure(source, message.view());
       }
@@ -126,8 +127,25 @@ void ControlChannel::report_stall(std::string_view reason) {
 }
 
 void ControlChannel::announce_failure(std::string_view text) {
-  print(text);
+  if (!repeats_a_peer(text)) {
+    print(text);
+  }
   tell_all_and_abort(Kind::failure, text);
+}
+
+bool ControlChannel::repeats_a_peer(std::string_view text) {
+  if (communicator_.rank() == 0) {
+    return false;
+  }
+  const std::string_view sent = text.substr(0, Message().text.size());
+  const auto said = [&] { return std::ranges::find(peer_failures_, sent) != peer_failures_.end(); };
+  const auto limit = std::chrono::steady_clock::now() + options_.answer_limit / 3;
+  Backoff backoff;
+  while (!said() && std::chrono::steady_clock::now() < limit) {
+    poll();
+    backoff.sleep();
+  }
+  return said();
 }
 
 void ControlChannel::tell_all_and_abort(Kind kind, std::string_view text) {

@@ -43,8 +43,8 @@ class ControlChannel {
   /// A communication waits too long: prints `reason` and this rank's report, asks every rank for its own,
   /// names those that do not answer within the limit, and ends the job.
   [[noreturn]] void report_stall(std::string_view reason);
-  /// This rank failed: prints `text`, tells the other ranks, gives them the answer limit to react, and ends
-  /// the job.
+  /// This rank failed: prints `text` (unless a rank says the same: most mistakes are every rank's), tells the
+  /// other ranks, gives them the answer limit to react, and ends the job.
   [[noreturn]] void announce_failure(std::string_view text);
 
  private:
@@ -56,6 +56,8 @@ class ControlChannel {
   void handle(const Message& message, int source);
   void send(Kind kind, std::string_view text, int destination);
   [[noreturn]] void tell_all_and_abort(Kind kind, std::string_view text);
+  /// Waits a little for another rank's failure with the same text; never on rank 0.
+  [[nodiscard]] bool repeats_a_peer(std::string_view text);
   /// False when a rank below this one leads the end of the job instead.
   [[nodiscard]] bool await_answers();
   void print(std::string_view text) const;
@@ -67,6 +69,7 @@ class ControlChannel {
   MPI_Request receive_ = MPI_REQUEST_NULL;
   std::vector<Outgoing> outgoing_;
   std::vector<bool> answered_;  // by rank
+  std::vector<std::string> peer_failures_;
   bool reported_ = false;
   int lowest_asker_;  // rank
 };

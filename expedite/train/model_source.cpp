@@ -1,8 +1,11 @@
 #include "expedite/train/model_source.h"
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "expedite/base/error.h"
+#include "expedite/base/text.h"
 
 namespace expedite::train {
 namespace {
@@ -13,12 +16,60 @@ std::filesystem::path config_file(const std::string& path) {
   return std::filesystem::is_directory(given) ? given / "config.json" : given;
 }
 
+/// A config.json may hold fields that say nothing about the architecture. But one that is nearly the name of
+/// one that does is a slip, which would leave that one at its default.
+void refuse_misspelt_fields(const nlohmann::json& fields) {
+  constexpr std::int64_t kSlip = 2;  // edits
+  static const std::vector<std::string> kNames = {"attention_bias",
+                                                  "attention_dropout",
+                                                  "decoder_sparse_step",
+                                                  "head_dim",
+                                                  "hidden_act",
+                                                  "hidden_size",
+                                                  "initializer_range",
+                                                  "intermediate_size",
+                                                  "layer_types",
+                                                  "max_position_embeddings",
+                                                  "mlp_only_layers",
+                                                  "model_type",
+                                                  "norm_topk_prob",
+                                                  "moe_intermediate_size",
+                                                  "moe_router_enable_expert_bias",
+                                                  "num_attention_heads",
+                                                  "num_experts",
+                                                  "num_experts_per_tok",
+                                                  "num_hidden_layers",
+                                                  "num_key_value_heads",
+                                                  "num_local_experts",
+                                                  "partial_rotary_factor",
+                                                  "rms_norm_eps",
+                                                  "rope_scaling",
+                                                  "rope_parameters",
+                                                  "rope_theta",
+                                                  "routed_scaling_factor",
+                                                  "router_aux_loss_coef",
+                                                  "router_jitter_noise",
+                                                  "scoring_func",
+                                                  "sliding_window",
+                                                  "tie_word_embeddings",
+                                                  "use_sliding_window",
+                                                  "vocab_size"};
+  for (const auto& [field, value] : fields.items()) {
+    const std::string nearest = nearest_name(field, kNames);
+    require(field == nearest || edit_distance(field, nearest) > kSlip,
+            "unknown key model.config.{}; the nearest known key is model.config.{}", field, nearest);
+  }
+}
+
 }  // namespace
 
 model::ModelConfig model_of(const TrainConfig& config, std::int64_t tokenizer_vocab) {
   const bool from_file = !config.model.path.empty();
   const std::string where = from_file ? config_file(config.model.path).string() : "model.config";
   nlohmann::json source = from_file ? model::read_model_config(where).source : config.model.config;
+  if (!from_file) {
+    refuse_misspelt_fields(source);
+  }
   if (!source.contains("vocab_size")) {
     source["vocab_size"] = tokenizer_vocab;
   }

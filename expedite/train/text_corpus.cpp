@@ -12,6 +12,7 @@
 
 #include "expedite/base/error.h"
 #include "expedite/base/random.h"
+#include "expedite/base/text.h"
 
 namespace expedite::train {
 namespace {
@@ -78,10 +79,12 @@ class Reader {
     }
     if (files_.size() == files_before && !seen) {
       fail(
-          "data.path: {} holds no text: {} files have a NUL byte, the others are empty or do not end in one "
-          "of the {} "
-          "data.extensions",
-          root.string(), corpus_.skipped_binary_files - binary_before, options_.extensions.size());
+          "data.path: {} holds no text: {} files have a NUL byte, and there are no others that are not "
+          "empty{}",
+          root.string(), corpus_.skipped_binary_files - binary_before,
+          options_.extensions.empty()
+              ? ""
+              : fmt::format(" and end in {} (data.extensions)", join_choices(options_.extensions)));
     }
   }
 

@@ -1,0 +1,84 @@
+"""A run that is told to stop finishes its step, saves and says how to go on."""
+
+import os
+import signal
+import time
+
+import harness
+
+FOR_EVER = 1_000_000
+
+
+class Signals(harness.Case):
+    def start_endless(self, ranks, name="tiny", **changes):
+        config = self.write_config(name=name, train__steps=FOR_EVER, **changes)
+        process = self.start("train", config, "--ranks", ranks)
+        self.wait_for_steps(process, 3, name)
+        return process
+
+    def assert_stopped_well(self, process, ranks, name="tiny"):
+        self.assertEqual(process.wait(), 0, process.output)
+        done = self.metrics(name)[-1]["step"]
+        self.assertIn(f"stopped after {done} of {FOR_EVER} steps", process.stdout)
+        self.assertIn("--resume continues this run", process.stdout)
+        self.assertIn(f"step-{done:06}", process.stdout)
+        self.assertIn("validation_bits_per_byte", self.metrics(name)[-1])
+        self.assert_nothing_left(process)
+        resumed = self.train("--resume", ranks=ranks, name=name, train__steps=done + 2)
+        self.assertIn(f"resuming after step {done}", resumed.output)
+        self.assertEqual(self.metrics(name)[-1]["step"], done + 2)
+
+    def test_to_the_launcher(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(signal=number.name):
+                name = number.name.lower()
+                process = self.start_endless(2, name)
+                os.kill(process.pid, number)
+                self.assert_stopped_well(process, 2, name)
+
+    def test_to_a_single_rank(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(signal=number.name):
+                name = number.name.lower()
+                process = self.start_endless(1, name)
+                os.kill(process.pid, number)
+                self.assert_stopped_well(process, 1, name)
+
+    def test_to_one_of_the_ranks(self):
+        # As Slurm can do: every rank stops after the same step.
+        process = self.start_endless(2)
+        os.kill(process.rank_pids()[1], signal.SIGTERM)
+        self.assert_stopped_well(process, 2)
+
+    def test_twice_ends_at_once(self):
+        # The validation after the stop takes far longer than this test waits.
+        process = self.start_endless(2, data__validation_fraction=0.9, train__eval_sequences=0)
+        os.kill(process.pid, signal.SIGINT)
+        time.sleep(0.2)
+        os.kill(process.pid, signal.SIGINT)
+        process.wait()
+        self.assert_nothing_left(process)
+
+    def test_while_starting(self):
+        # Whatever the moment: it ends, and leaves nothing behind.
+        for delay in (0.02, 0.2, 0.5):
+            config = self.write_config(name="starting", train__steps=FOR_EVER)
+            process = self.start("train", config, "--ranks", 2)
+            time.sleep(delay)
+            os.kill(process.pid, signal.SIGINT)
+            process.wait(20)
+            self.assert_nothing_left(process)
+
+    def test_launcher_killed(self):
+        process = self.start_endless(2)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        self.assert_nothing_left(process)
+
+    def test_time_limit(self):
+        process = self.train(ranks=2, train__steps=FOR_EVER, train__max_minutes=0.02)
+        self.assert_stopped_well(process, 2)
+
+
+if __name__ == "__main__":
+    harness.main()
