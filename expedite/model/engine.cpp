@@ -52,7 +52,14 @@ void Engine::prepare(const StepShape& shape) {
 StepResult Engine::run(const StepShape& shape, const StepRunner::Input& input, const StepOptions& options) {
   prepare(shape);
   runner_.begin(schedule_, input, options);
-  executor_->run(schedule_, runner_);
+  try {
+    executor_->run(schedule_, runner_);
+  } catch (const Error& error) {
+    if (options.step > 0) {
+      fail("step {}: {}", options.step, error.what());
+    }
+    throw;
+  }
   return runner_.result();
 }
 

@@ -24,8 +24,9 @@ class Engine {
   /// Collective over the grid's world. The parameters must outlive the engine.
   Engine(Parameters& parameters, const comm::ProcessGrid& grid, MemoryPool& pool, EngineOptions options);
 
-  /// Runs one step, collectively: the shape is the same on every rank. Throws Error when a task fails; the
-  /// other ranks then wait for this one, so the caller must end the job (see fail_job).
+  /// Runs one step, collectively: the shape is the same on every rank. Throws Error naming the step and the
+  /// task when one fails; the other ranks then wait for this one, so the caller must end the job (see
+  /// fail_job).
   StepResult run(const StepShape& shape, const StepRunner::Input& input, const StepOptions& options);
 
   /// Prints why on every rank, and ends the job.

@@ -225,6 +225,9 @@ void Parameters::locate_experts(std::int64_t layer) {
 
 void Parameters::initialize(std::uint64_t seed) {
   for (const CheckpointTensor& tensor : tensors_) {
+    if (tensor.bias != nullptr) {
+      std::fill(tensor.bias->begin(), tensor.bias->end(), 0.0F);
+    }
     if (tensor.parameter == nullptr) {
       continue;
     }

@@ -306,10 +306,9 @@ void StepRunner::run_gradient_norm() {
 void StepRunner::run_optimizer(const schedule::Task& task) {
   const double norm = result().gradient_norm;
   require(std::isfinite(norm),
-          "the gradient norm is {} in step {}: the run has diverged; the weights are those of the step "
-          "before. Lower "
+          "the gradient norm is {}: the run has diverged; the weights are those of the step before. Lower "
           "optimizer.lr or lengthen optimizer.warmup_steps, and resume from the last checkpoint",
-          norm, options_.step);
+          norm);
   kernels::AdamwOptions adamw = options_.adamw;
   if (options_.clip_grad > 0.0 && norm > options_.clip_grad) {
     adamw.gradient_scale = static_cast<float>(options_.clip_grad / norm);

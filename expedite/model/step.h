@@ -36,7 +36,7 @@ struct StepOptions {
   double clip_grad = 0.0;         // 0: no clipping
   double bias_update_rate = 0.0;  // of the experts' selection bias, per step
   kernels::AdamwOptions adamw;
-  std::int64_t step = 0;  // for messages
+  std::int64_t step = 0;  // from 1, for messages; 0: not one of a training run
   bool stop = false;      // this rank was asked to stop; any rank's wish reaches all in StepResult
 };
 

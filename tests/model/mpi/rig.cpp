@@ -1,0 +1,123 @@
+#include "tests/model/mpi/rig.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace expedite::model::tests {
+namespace {
+
+/// A tensor of type f32 or bf16 as floats.
+std::vector<float> to_floats(ConstTensorView tensor) {
+  std::vector<float> result;
+  for (std::int64_t row = 0; row < tensor.rows(); ++row) {
+    for (std::int64_t column = 0; column < tensor.columns(); ++column) {
+      result.push_back(tensor.dtype() == DType::f32 ? tensor.row<float>(row)[column]
+                                                    : static_cast<float>(tensor.row<bf16>(row)[column]));
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+Rig::Rig(const ModelConfig& config, DType dtype, const comm::Communicator& world, int expert_parallel_size,
+         State state)
+    : grid_(world, expert_parallel_size),
+      parameters_(config, dtype, expert_shard(config, grid_), state, pool_),
+      engine_(parameters_, grid_, pool_, {.collective_timeout_s = 60.0}) {}
+
+void Rig::set_weights(const reference::Parameters& weights) {
+  for (const CheckpointTensor& tensor : parameters_.tensors()) {
+    const std::vector<double>& values = weights.at(tensor.name);
+    if (tensor.bias != nullptr) {
+      std::copy(values.begin(), values.end(), tensor.bias->begin());
+    } else if (tensor.parameter != nullptr) {
+      const TensorView weight =
+          parameters_.state() == State::training ? tensor.parameter->master : tensor.parameter->weight;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const std::size_t at = static_cast<std::size_t>(tensor.offset) + i;
+        if (weight.dtype() == DType::f32) {
+          weight.as<float>()[at] = static_cast<float>(values[i]);
+        } else {
+          weight.as<bf16>()[at] = bf16(static_cast<float>(values[i]));
+        }
+      }
+    }
+  }
+  parameters_.refresh_weights();
+}
+
+StepResult Rig::step(const TinyBatch& batch, const StepOptions& options, bool update) {
+  const std::vector<MicroBatch> micro_batches = batch.on_rank(grid_.rank());
+  return engine_.run({.micro_batches = batch.micro_batches(),
+                      .update = update,
+                      .batch_aux_loss = options.balance.aux_loss == AuxLoss::batch,
+                      .tokens = 8},
+                     batch.input(micro_batches), options);
+}
+
+StepResult Rig::evaluate(const TinyBatch& batch) {
+  const std::vector<MicroBatch> micro_batches = batch.on_rank(grid_.rank());
+  return engine_.run({.micro_batches = batch.micro_batches(), .training = false, .tokens = 8},
+                     batch.input(micro_batches), {});
+}
+
+Tensors Rig::gather(StateTensor which) {
+  Tensors result;
+  for (const CheckpointTensor& tensor : parameters_.tensors()) {
+    if (tensor.bias != nullptr) {
+      if (which == StateTensor::weight && grid_.rank() == 0) {
+        result[tensor.name] = *tensor.bias;
+      }
+      continue;
+    }
+    const std::vector<std::byte> bytes = gather_tensor(tensor, which, DType::f32, grid_);
+    if (grid_.rank() == 0) {
+      std::vector<float>& values = result[tensor.name];
+      values.resize(bytes.size() / sizeof(float));
+      std::memcpy(values.data(), bytes.data(), bytes.size());
+    }
+  }
+  return result;
+}
+
+Observer Observed::observer() {
+  return [this](const std::string& name, int micro_batch, ConstTensorView value) {
+    values_[{name, micro_batch}] = to_floats(value);
+  };
+}
+
+double relative_error(std::span<const float> ours, std::span<const double> expected, double floor) {
+  if (ours.size() != expected.size()) {
+    return std::numeric_limits<double>::infinity();
+  }
+  double largest = floor;
+  double error = 0.0;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    const double difference = std::abs(static_cast<double>(ours[i]) - expected[i]);
+    if (!std::isfinite(difference)) {
+      return std::numeric_limits<double>::infinity();
+    }
+    largest = std::max(largest, std::abs(expected[i]));
+    error = std::max(error, difference);
+  }
+  return error > 0.0 ? error / largest : 0.0;
+}
+
+std::vector<int> divisors(int n) {
+  std::vector<int> result;
+  for (int divisor = 1; divisor <= n; ++divisor) {
+    if (n % divisor == 0) {
+      result.push_back(divisor);
+    }
+  }
+  return result;
+}
+
+comm::Communicator alone(const comm::Communicator& world) {
+  return world.split(world.rank(), 0, "alone");
+}
+
+}  // namespace expedite::model::tests

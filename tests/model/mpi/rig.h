@@ -1,0 +1,69 @@
+// A model on a process grid, ready to run steps.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "expedite/comm/process_grid.h"
+#include "expedite/model/checkpoint_io.h"
+#include "expedite/model/engine.h"
+#include "tests/model/mpi/tiny_model.h"
+
+namespace expedite::model::tests {
+
+/// Whole tensors of a model, by name.
+using Tensors = std::map<std::string, std::vector<float>>;
+
+class Rig {
+ public:
+  /// Collective over `world`, as is everything below that says nothing else.
+  Rig(const ModelConfig& config, DType dtype, const comm::Communicator& world, int expert_parallel_size,
+      State state = State::training);
+
+  /// Sets this rank's weights (and masters). Not collective.
+  void set_weights(const reference::Parameters& weights);
+  /// One training step on this rank's part of the batch; `update`: up to new weights.
+  StepResult step(const TinyBatch& batch, const StepOptions& options, bool update);
+  /// The loss alone.
+  StepResult evaluate(const TinyBatch& batch);
+
+  /// All tensors, experts from their ranks; empty but on rank 0.
+  [[nodiscard]] Tensors gather(StateTensor which);
+
+  [[nodiscard]] Parameters& parameters() { return parameters_; }
+  [[nodiscard]] Engine& engine() { return engine_; }
+  [[nodiscard]] const comm::ProcessGrid& grid() const { return grid_; }
+
+ private:
+  comm::ProcessGrid grid_;
+  MemoryPool pool_;
+  Parameters parameters_;
+  Engine engine_;
+};
+
+/// Collects what a step computes on this rank, by name and micro-batch.
+class Observed {
+ public:
+  [[nodiscard]] Observer observer();
+  [[nodiscard]] const std::map<std::pair<std::string, int>, std::vector<float>>& values() const {
+    return values_;
+  }
+
+ private:
+  std::map<std::pair<std::string, int>, std::vector<float>> values_;
+};
+
+/// max |ours - expected| over the larger of max |expected| and `floor`; infinite on a NaN or when sizes
+/// differ.
+[[nodiscard]] double relative_error(std::span<const float> ours, std::span<const double> expected,
+                                    double floor = 0.0);
+
+/// The divisors of n, ascending: the legal expert-parallel sizes.
+[[nodiscard]] std::vector<int> divisors(int n);
+
+/// A communicator of this rank alone.
+[[nodiscard]] comm::Communicator alone(const comm::Communicator& world);
+
+}  // namespace expedite::model::tests
