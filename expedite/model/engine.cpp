@@ -1,11 +1,10 @@
 #include "expedite/model/engine.h"
 
 #include <omp.h>
-#include <sched.h>
 
 #include <algorithm>
-#include <thread>
 
+#include "expedite/base/cores.h"
 #include "expedite/comm/grid_layout.h"
 #include "expedite/schedule/verify.h"
 
@@ -77,13 +76,9 @@ ExpertShard expert_shard(const ModelConfig& config, const comm::ProcessGrid& gri
 }
 
 int threads_per_rank(const comm::ProcessGrid& grid) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  const int mine = sched_getaffinity(0, sizeof(allowed), &allowed) == 0
-                       ? CPU_COUNT(&allowed)
-                       : static_cast<int>(std::thread::hardware_concurrency());
-  const int node = static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, mine < node ? mine : node / grid.local_size());
+  const Cores cores = count_cores();
+  const bool bound = cores.bound < cores.machine;  // by the launcher, who shared the cores out
+  return std::max(1, bound ? cores.bound : cores.machine / grid.local_size());
 }
 
 }  // namespace expedite::model

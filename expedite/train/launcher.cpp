@@ -1,7 +1,6 @@
 #include "expedite/train/launcher.h"
 
 #include <fcntl.h>
-#include <hwloc.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "expedite/base/cores.h"
 #include "expedite/base/error.h"
 #include "expedite/train/durable_file.h"
 
@@ -44,15 +44,6 @@ std::optional<MpiJob> detect_slurm_step(const GetEnvironment& get) {
     return std::nullopt;
   }
   return MpiJob{"Slurm", tasks};
-}
-
-std::int64_t count_cores() {
-  hwloc_topology_t topology = nullptr;
-  require(hwloc_topology_init(&topology) == 0 && hwloc_topology_load(topology) == 0,
-          "hwloc cannot tell how many cores this machine has");
-  const int cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
-  hwloc_topology_destroy(topology);
-  return cores;
 }
 
 std::string this_program() {
@@ -211,7 +202,7 @@ std::vector<std::string> mpirun_command(const LaunchOptions& options, const std:
 int launch(const LaunchOptions& options) {
   require(options.ranks >= 1, "--ranks {}: expected at least 1", options.ranks);
   const auto command = mpirun_command(options, options.program.empty() ? this_program() : options.program,
-                                      count_cores(), geteuid() == 0);
+                                      count_cores().machine, geteuid() == 0);
   const BlockedSignals blocked;
   const pid_t child = start(command, blocked.previous());
   return supervise(child, blocked.set());

@@ -116,11 +116,13 @@ class Trainer {
   [[nodiscard]] model::StepOptions step_options(std::int64_t step) const;
   void train_step(std::int64_t step);
   void count_step(std::int64_t step, const model::StepResult& result, std::int64_t tokens, double seconds);
+  /// What follows a step: trace, checkpoint, validation, metrics. Whether it saved.
+  bool finish_step(std::int64_t done);
+  [[nodiscard]] bool any_rank_was_signalled() const;
   void show_progress(std::int64_t done);
   /// On at most `limit` validation sequences; 0: on the whole text.
   [[nodiscard]] std::optional<double> evaluate(std::int64_t limit);
   void write_trace();
-  void save(std::int64_t done);
 
   const TrainConfig& config_;
   const comm::ProcessGrid& grid_;
@@ -141,7 +143,6 @@ class Trainer {
   Clock::time_point loop_begin_;
   double tokens_per_second_ = 0.0;
   double exposed_ = 0.0;
-  bool trace_written_ = false;
 };
 
 model::EngineOptions Trainer::engine_options() const {
@@ -313,7 +314,6 @@ std::optional<double> Trainer::evaluate(std::int64_t limit) {
 }
 
 void Trainer::write_trace() {
-  trace_written_ = true;
   const runtime::RankTrace mine = {.rank = grid_.rank(),
                                    .clock_offset = comm::estimate_clock_offset(grid_.world()),
                                    .events = engine_.trace().events()};
@@ -326,49 +326,58 @@ void Trainer::write_trace() {
   }
 }
 
-void Trainer::save(std::int64_t done) {
-  summary_.checkpoint = save_training_state(config_, parameters_, grid_, done);
-}
-
 TrainSummary Trainer::run() {
   prepare_run();
   loop_begin_ = Clock::now();
-  const TrainConfig::Train& plan = config_.train;
-  std::int64_t saved = -1;
-  for (std::int64_t step = first_step_; step < plan.steps && !summary_.stopped; ++step) {
+  bool saved = false;
+  for (std::int64_t step = first_step_; step < config_.train.steps && !summary_.stopped; ++step) {
     train_step(step);
-    const std::int64_t done = step + 1;
-    const bool last = done == plan.steps || summary_.stopped;
-    if (config_.trace.steps > 0 && !trace_written_ &&
-        (last || done == config_.trace.first_step + config_.trace.steps - 1)) {
-      write_trace();
-    }
-    if (last || (plan.eval_interval > 0 && done % plan.eval_interval == 0)) {
-      summary_.validation_bits_per_byte = evaluate(last ? 0 : plan.eval_sequences);
-      if (summary_.validation_bits_per_byte) {
-        line_["validation_bits_per_byte"] = *summary_.validation_bits_per_byte;
-      }
-    }
-    if (leads()) {
-      metrics_->append(line_);
-      if (last || done % plan.log_interval == 0 || done == first_step_ + 1) {
-        show_progress(done);
-      }
-    }
-    if (last || (config_.checkpoint.save_interval > 0 && done % config_.checkpoint.save_interval == 0)) {
-      save(done);
-      saved = done;
-    }
+    saved = finish_step(step + 1);
   }
   if (progress_) {
     progress_->finish();
   }
-  if (saved < 0) {
-    spdlog::info("step {} of {}: nothing left to do", summary_.steps, plan.steps);
+  if (!saved) {
+    spdlog::info("step {} of {}: nothing left to do", summary_.steps, config_.train.steps);
     summary_.validation_bits_per_byte = evaluate(0);
   }
   summary_.seconds = seconds_since(begin_);
   return summary_;
+}
+
+bool Trainer::finish_step(std::int64_t done) {
+  const TrainConfig::Train& plan = config_.train;
+  const auto due = [done](std::int64_t interval) { return interval > 0 && done % interval == 0; };
+  const bool last = done == plan.steps || summary_.stopped;
+  // The steps asked for, or the last ones of a run that ends before them. A resumed run that starts behind
+  // them leaves the trace that is there.
+  const std::int64_t last_traced = config_.trace.first_step + config_.trace.steps - 1;
+  if (config_.trace.steps > 0 && first_step_ < last_traced &&
+      (done == last_traced || (last && done < last_traced))) {
+    write_trace();
+  }
+  // Saved first: whoever sends a signal may not wait for a validation, and then gets none.
+  const bool save_now = last || due(config_.checkpoint.save_interval);
+  if (save_now) {
+    summary_.checkpoint = save_training_state(config_, parameters_, grid_, done);
+  }
+  if ((last && !any_rank_was_signalled()) || (!last && due(plan.eval_interval))) {
+    summary_.validation_bits_per_byte = evaluate(last ? 0 : plan.eval_sequences);
+    if (summary_.validation_bits_per_byte) {
+      line_["validation_bits_per_byte"] = *summary_.validation_bits_per_byte;
+    }
+  }
+  if (leads()) {
+    metrics_->append(line_);
+    if (last || due(plan.log_interval) || done == first_step_ + 1) {
+      show_progress(done);
+    }
+  }
+  return save_now;
+}
+
+bool Trainer::any_rank_was_signalled() const {
+  return comm::all_reduce<std::int64_t>(grid_.world(), signal_.requested() ? 1 : 0, comm::ReduceOp::max) > 0;
 }
 
 }  // namespace

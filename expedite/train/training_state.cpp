@@ -39,6 +39,7 @@ nlohmann::json identity(const TrainConfig& config) {
   return {{"seed", config.seed},
           {"dtype", name_of(config.dtype)},
           {"data.path", config.data.path},
+          {"data.extensions", config.data.extensions},
           {"data.tokenizer", config.data.tokenizer},
           {"data.seq_length", config.data.seq_length},
           {"data.validation_fraction", config.data.validation_fraction},
