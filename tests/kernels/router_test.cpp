@@ -60,6 +60,7 @@ std::vector<double> reference_weights(const std::vector<double>& scores,
     sum += scores[static_cast<std::size_t>(e)];
   }
   std::vector<double> weights;
+  weights.reserve(chosen.size());
   for (const std::int64_t e : chosen) {
     weights.push_back(scores[static_cast<std::size_t>(e)] / (options.renormalize ? sum : 1.0) *
                       options.scaling_factor);
