@@ -29,7 +29,8 @@ class Yardstick {
 /// fastest is found on construction.
 [[nodiscard]] std::unique_ptr<Yardstick> matmul_peak(DType type);
 
-/// Copies between buffers far larger than the caches, counting bytes read and bytes written.
+/// The faster of memcpy and a copy past the caches, between buffers far larger than them, counting bytes read
+/// and bytes written.
 [[nodiscard]] std::unique_ptr<Yardstick> copy_bandwidth();
 
 }  // namespace expedite::bench
