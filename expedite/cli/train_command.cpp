@@ -11,6 +11,7 @@
 #include "expedite/comm/process_grid.h"
 #include "expedite/train/launcher.h"
 #include "expedite/train/progress.h"
+#include "expedite/train/stop_signal.h"
 #include "expedite/train/trainer.h"
 
 namespace expedite::cli {
@@ -55,6 +56,9 @@ void print_summary(const train::TrainConfig& config, const train::TrainSummary& 
 }
 
 int run(const Options& options, const Context& context) {
+  if (train::detect_mpi_job()) {
+    train::ignore_repeated_stops();
+  }
   // Before any rank starts, so that a mistake is told once.
   const train::TrainConfig config = train::read_config(options.config, options.overrides);
   const auto group_size = [&config](int ranks) {

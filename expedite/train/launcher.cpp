@@ -143,12 +143,16 @@ pid_t start(const std::vector<std::string>& command, const sigset_t& mask) {
 
 /// Waits for the child, passing on signals as launch() says.
 int supervise(pid_t child, const sigset_t& signals) {
-  int next_signal = SIGUSR1;
+  std::optional<std::int64_t> repeat_s;  // since a stop was asked for: when to ask again
   while (true) {
-    const int number = sigwaitinfo(&signals, nullptr);
-    if (number == SIGINT || number == SIGTERM || number == SIGHUP) {
-      kill(child, next_signal);
-      next_signal = SIGTERM;
+    const timespec limit = {.tv_sec = repeat_s.value_or(0)};
+    const int number = repeat_s ? sigtimedwait(&signals, nullptr, &limit) : sigwaitinfo(&signals, nullptr);
+    if (number < 0 && errno == EAGAIN) {
+      kill(child, SIGUSR1);
+      repeat_s = 2 * *repeat_s;
+    } else if (number == SIGINT || number == SIGTERM || number == SIGHUP) {
+      kill(child, repeat_s ? SIGTERM : SIGUSR1);
+      repeat_s = repeat_s.value_or(1);
       continue;
     }
     int status = 0;

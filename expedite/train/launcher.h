@@ -37,7 +37,8 @@ struct LaunchOptions {
 /// Runs mpirun to its end and returns its exit status (128 + n when signal n ended it).
 /// mpirun gets a process group of its own, no input, and our output. The first SIGINT, SIGTERM or SIGHUP is
 /// passed on as SIGUSR1, which mpirun hands to the ranks (see StopSignal: they finish the step, save and
-/// exit; Open MPI would kill them a second after a SIGINT); each further one as SIGTERM, which ends the job.
+/// exit; Open MPI would kill them a second after a SIGINT) and repeated after 1, 2, 4... seconds, since
+/// mpirun loses it while it starts the ranks; each further one is passed on as SIGTERM, which ends the job.
 /// When this process dies mpirun gets SIGTERM from the kernel. Call it from the main thread while there is no
 /// other. Throws Error when mpirun is not installed or cannot be started.
 [[nodiscard]] int launch(const LaunchOptions& options);

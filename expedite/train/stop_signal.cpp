@@ -28,6 +28,13 @@ void on_signal(int number) {
 
 }  // namespace
 
+void ignore_repeated_stops() {
+  struct sigaction action = {};
+  action.sa_handler = SIG_IGN;
+  require(sigaction(SIGUSR1, &action, nullptr) == 0, "cannot ignore signal {}: {}", SIGUSR1,
+          std::strerror(errno));
+}
+
 StopSignal::StopSignal() {
   require(!exists.exchange(true), "there is a StopSignal already; a process has one");
   received = 0;

@@ -6,9 +6,13 @@
 
 namespace expedite::train {
 
+/// Makes SIGUSR1 harmless from here to the end of the process: launch() repeats it, so that it comes before
+/// and after a StopSignal's life too.
+void ignore_repeated_stops();
+
 /// While it lives, SIGINT, SIGTERM and SIGUSR1 (see launch()) only set a flag; a second SIGINT acts as usual,
-/// so that an impatient user is not locked out. The destructor restores the handlers there were before. Make
-/// it early: before, SIGUSR1 ends the process. Only one at a time; a second is an Error.
+/// so that an impatient user is not locked out. The destructor restores the handlers there were before. Only
+/// one at a time; a second is an Error.
 class StopSignal {
  public:
   StopSignal();

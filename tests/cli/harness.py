@@ -12,6 +12,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -193,6 +194,8 @@ class Case(unittest.TestCase):
         self.folder = Path(tempfile.mkdtemp(prefix="expedite-e2e-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.data = make_text(self.folder / "data")
+        begin = time.monotonic()
+        self.addCleanup(lambda: print(f"{time.monotonic() - begin:.1f} s ", end="", file=sys.stderr, flush=True))
 
     # ---- Running
 
@@ -235,7 +238,7 @@ class Case(unittest.TestCase):
     def wait_until(self, process, condition, what):
         begin = time.monotonic()
         while not condition():
-            if process.child.poll() is not None or time.monotonic() - begin > LIMIT_S:
+            if (process.child.poll() is not None and not condition()) or time.monotonic() - begin > LIMIT_S:
                 self.fail(f"the program did not get to {what}\n{process.output}")
             time.sleep(0.01)
 

@@ -51,13 +51,19 @@ class Signals(harness.Case):
         self.assert_stopped_well(process, 2)
 
     def test_twice_ends_at_once(self):
-        # The validation after the stop takes far longer than this test waits.
-        process = self.start_endless(2, data__validation_fraction=0.9, train__eval_sequences=0)
+        # The second comes while the run validates, after it has saved.
+        changes = {"data__validation_fraction": 0.9, "data__path": str(harness.make_text(self.folder / "long", 200_000))}
+        process = self.start_endless(2, **changes)
         os.kill(process.pid, signal.SIGINT)
-        time.sleep(0.2)
+        self.wait_until(process, lambda: any(c.suffix != ".tmp" for c in self.checkpoints()), "a checkpoint")
+        begin = time.monotonic()
         os.kill(process.pid, signal.SIGINT)
         process.wait()
+        self.assertLess(time.monotonic() - begin, 10.0)
         self.assert_nothing_left(process)
+        steps = int(self.checkpoints()[-1].name.split("-")[1])
+        process = self.train("--resume", ranks=2, train__steps=steps, **changes)
+        self.assertIn(f"resuming after step {steps}", process.output)
 
     def test_while_starting(self):
         # Whatever the moment: it ends, and leaves nothing behind.

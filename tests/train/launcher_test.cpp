@@ -145,6 +145,14 @@ TEST_F(LaunchTest, TurnsTheFirstSignalIntoUsr1) {
   }
 }
 
+TEST_F(LaunchTest, AsksAgainWhereTheFirstTimeIsLost) {
+  const auto options = with_script(
+      std::string("trap 'if [ -e asked ]; then exit 7; fi; touch asked' USR1\ntrap 'exit 8' TERM\n") + kWait);
+  const pid_t launcher = launch_apart(options);
+  kill(launcher, SIGINT);
+  EXPECT_EQ(exit_status(launcher), 7);
+}
+
 TEST_F(LaunchTest, TurnsTheSecondInterruptIntoTerm) {
   const auto options = with_script(std::string("trap 'touch asked' USR1\ntrap 'exit 8' TERM\n") + kWait);
   const pid_t launcher = launch_apart(options);

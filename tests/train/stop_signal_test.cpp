@@ -31,6 +31,20 @@ TEST(StopSignal, KeepsTheFirst) {
   EXPECT_EQ(stop.signal(), SIGUSR1);
 }
 
+TEST(StopSignal, RepeatedStopsAreHarmlessBeforeAndAfter) {
+  const auto previous = std::signal(SIGUSR1, SIG_DFL);
+  ignore_repeated_stops();
+  std::raise(SIGUSR1);
+  {
+    const StopSignal stop;
+    EXPECT_FALSE(stop.requested());
+    std::raise(SIGUSR1);
+    EXPECT_TRUE(stop.requested());
+  }
+  std::raise(SIGUSR1);
+  std::signal(SIGUSR1, previous);
+}
+
 TEST(StopSignal, RestoresTheHandlersThereWere) {
   seen = 0;
   const auto previous = std::signal(SIGTERM, remember);
