@@ -30,6 +30,7 @@ DispatchPlan plan_dispatch(ConstTensorView choices, std::int64_t experts, bool l
   std::vector<std::int64_t> next;  // the row that the next choice of each expert takes
   if (local) {
     plan.groups = kernels::aligned_groups(plan.counts);
+    require_row_count(plan.groups.rows(), "dispatched");
     next.assign(plan.groups.offsets.begin(), plan.groups.offsets.end() - 1);
     plan.source_tokens.assign(static_cast<std::size_t>(plan.groups.rows()), -1);
   } else {

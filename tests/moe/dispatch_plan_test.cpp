@@ -3,8 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <random>
+#include <string>
+#include <vector>
+
+#include "expedite/base/error.h"
 
 namespace expedite::moe {
 namespace {
@@ -112,6 +117,40 @@ TEST(DispatchPlan, RowsReachTheirExpertsOnAnyUnevenLayout) {
       }
     }
   }
+}
+
+// Counts alone, without rows: what a rank sends and receives may pass 2^31 in total, but not on one rank.
+TEST(DispatchPlan, AddsCountsBeyondThirtyTwoBits) {
+  constexpr std::int64_t kMany = 1'500'000'000;
+  DispatchPlan plan;
+  plan.counts = {kMany, kMany, 7, 0};
+  const std::vector<std::int64_t> all_counts = {kMany, kMany, 7, 0, kMany, kMany, 0, 2};
+  const std::vector<std::int64_t> first_expert = {0, 2, 4};
+  complete_plan(plan, all_counts, first_expert, 1);
+  EXPECT_EQ(plan.send_rows, (std::vector<std::int64_t>{2 * kMany, 7}));
+  EXPECT_EQ(plan.recv_rows, (std::vector<std::int64_t>{7, 2}));
+  EXPECT_EQ(plan.arrived_rows(), 9);
+}
+
+TEST(DispatchPlan, RefusesMoreRowsOnOneRankThanTheKernelsCanNumber) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  const std::vector<std::int64_t> first_expert = {0, 2, 2};
+  // The last: rows that fit until each expert's are padded.
+  for (const auto& arrivals :
+       {std::vector<std::int64_t>{kMost, 1}, {kMost - 20, 5}, {3 * kMost, 0}, {kMost, 0}}) {
+    DispatchPlan plan;
+    plan.counts = {0, 0};
+    const std::vector<std::int64_t> all_counts = {0, arrivals[1], arrivals[0], 0};
+    try {
+      complete_plan(plan, all_counts, first_expert, 0);
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("2^31 - 1"), std::string::npos) << error.what();
+    }
+  }
+  std::int32_t unused = 0;
+  const ConstTensorView choices(&unused, DType::i32, {kMost, 2});
+  EXPECT_THROW((void)plan_dispatch(choices, 4, false, TensorView(&unused, DType::i32, {kMost, 2})), Error);
 }
 
 }  // namespace

@@ -70,57 +70,89 @@ Tensors in_bf16(Tensors tensors) {
   return tensors;
 }
 
-class CheckpointIo : public testing::TestWithParam<std::int64_t> {};  // bytes of a shard at most
+/// Where each kind of tensor was saved, and what it was.
+struct Saved {
+  std::map<StateTensor, fs::path> folders;
+  std::map<StateTensor, Tensors> tensors;
+};
 
-TEST_P(CheckpointIo, RestoresEveryTensorInEveryOtherLayout) {
-  const auto world = comm::Communicator::world();
+Saved save(Rig& source, const SharedFolder& folder, std::int64_t max_shard_bytes) {
+  Saved saved;
+  for (const StateTensor which : kKept) {
+    saved.folders[which] =
+        folder.subfolder(fmt::format("ep{}-{}-{}", source.grid().layout().expert_parallel_size(),
+                                     static_cast<int>(which), max_shard_bytes));
+    std::int64_t files = 0;
+    save_tensors(
+        source.parameters(), which, source.grid(), saved.folders[which],
+        [&](const fs::path& file, const WrittenFile& written) {
+          EXPECT_EQ(fs::file_size(file), static_cast<std::uintmax_t>(written.bytes));
+          ++files;
+        },
+        max_shard_bytes);
+    comm::barrier(source.grid().world());
+    EXPECT_EQ(files > 0, source.grid().rank() == 0);
+    EXPECT_EQ(fs::exists(saved.folders[which] / kIndexFileName), max_shard_bytes < kMaxShardBytes);
+    saved.tensors[which] = source.gather(which);
+  }
+  return saved;
+}
+
+void expect_restored(Rig& restored, const Saved& saved) {
+  const Tensors& weights = saved.tensors.at(StateTensor::weight);
+  load_weights(restored.parameters(), SafetensorsFolder(saved.folders.at(StateTensor::weight)));
+  EXPECT_TRUE(restored.gather(StateTensor::weight) == in_bf16(weights));
+  for (const StateTensor which : {StateTensor::master, StateTensor::exp_avg, StateTensor::exp_avg_sq}) {
+    load_tensors(restored.parameters(), which, SafetensorsFolder(saved.folders.at(which)));
+    EXPECT_TRUE(restored.gather(which) == saved.tensors.at(which)) << static_cast<int>(which);
+  }
+  EXPECT_TRUE(restored.gather(StateTensor::weight) == weights);  // from the masters
+}
+
+TEST(CheckpointIo, RestoresEveryTensorInEveryOtherLayout) {
+  const comm::Communicator& world = job();
   const SharedFolder folder(world);
-  for (const int saved : divisors(world.size())) {
-    Rig source(config_with_everything(), DType::bf16, world, saved);
+  std::map<int, Saved> all;
+  for (const int expert_parallel_size : divisors(world.size())) {
+    Rig source(config_with_everything(), DType::bf16, grid_of(expert_parallel_size));
     train_a_little(source);
-    std::map<StateTensor, Tensors> expected;
-    std::map<StateTensor, fs::path> folders;
-    for (const StateTensor which : kKept) {
-      folders[which] = folder.subfolder(fmt::format("ep{}-{}", saved, static_cast<int>(which)));
-      std::int64_t files = 0;
-      save_tensors(
-          source.parameters(), which, source.grid(), folders[which],
-          [&](const fs::path& file, const WrittenFile& written) {
-            EXPECT_EQ(fs::file_size(file), static_cast<std::uintmax_t>(written.bytes));
-            ++files;
-          },
-          GetParam());
-      comm::barrier(world);
-      EXPECT_EQ(files > 0, world.rank() == 0);
-      EXPECT_EQ(fs::exists(folders[which] / kIndexFileName), GetParam() < 100'000);
-      expected[which] = source.gather(which);
-    }
-    for (const int loaded : divisors(world.size())) {
-      SCOPED_TRACE(fmt::format("saved with EP {}, loaded with EP {}", saved, loaded));
-      Rig restored(config_with_everything(), DType::bf16, world, loaded);
-      load_weights(restored.parameters(), SafetensorsFolder(folders[StateTensor::weight]));
-      EXPECT_TRUE(restored.gather(StateTensor::weight) == in_bf16(expected[StateTensor::weight]));
-      for (const StateTensor which : {StateTensor::master, StateTensor::exp_avg, StateTensor::exp_avg_sq}) {
-        load_tensors(restored.parameters(), which, SafetensorsFolder(folders[which]));
-        EXPECT_TRUE(restored.gather(which) == expected[which]) << static_cast<int>(which);
-      }
-      EXPECT_TRUE(restored.gather(StateTensor::weight) == expected[StateTensor::weight]);
+    all[expert_parallel_size] = save(source, folder, 5'000);
+  }
+  for (const int expert_parallel_size : divisors(world.size())) {
+    Rig restored(config_with_everything(), DType::bf16, grid_of(expert_parallel_size));
+    for (const auto& [from, saved] : all) {
+      SCOPED_TRACE(fmt::format("saved with EP {}, loaded with EP {}", from, expert_parallel_size));
+      expect_restored(restored, saved);
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(ShardBytes, CheckpointIo, testing::Values(1, 5'000, kMaxShardBytes));
+TEST(CheckpointIo, RestoresFromOneFileAndFromOneFilePerTensor) {
+  const comm::Communicator& world = job();
+  const SharedFolder folder(world);
+  Rig source(config_with_everything(), DType::bf16, grid_of(world.size()));
+  train_a_little(source);
+  Rig restored(config_with_everything(), DType::bf16, grid_of(1));
+  expect_restored(restored, save(source, folder, kMaxShardBytes));
+  const fs::path shards = folder.subfolder("shards");
+  save_tensors(
+      source.parameters(), StateTensor::master, source.grid(), shards, [](const auto&, const auto&) {}, 1);
+  comm::barrier(world);
+  restored.parameters().initialize(5);
+  load_tensors(restored.parameters(), StateTensor::master, SafetensorsFolder(shards));
+  EXPECT_TRUE(restored.gather(StateTensor::master) == source.gather(StateTensor::master));
+}
 
-TEST(CheckpointIoBiases, EveryRankReadsAllSelectionBiases) {
-  const auto world = comm::Communicator::world();
+TEST(CheckpointIo, GivesEveryRankAllSelectionBiases) {
+  const comm::Communicator& world = job();
   const SharedFolder folder(world);
   const fs::path weights = folder.subfolder("weights");
-  Rig source(config_with_everything(), DType::f32, world, world.size());
+  Rig source(config_with_everything(), DType::f32, grid_of(world.size()));
   train_a_little(source);
   save_tensors(source.parameters(), StateTensor::weight, source.grid(), weights,
                [](const auto&, const auto&) {});
   comm::barrier(world);
-  Rig restored(config_with_everything(), DType::f32, world, world.size());
+  Rig restored(config_with_everything(), DType::f32, grid_of(world.size()));
   load_weights(restored.parameters(), SafetensorsFolder(weights));
   const std::vector<float>& bias = source.parameters().layer(1).moe.selection_bias;
   EXPECT_NE(bias, std::vector<float>(bias.size(), 0.0F));

@@ -25,12 +25,12 @@ void nudge(Rig& rig, const std::string& name, std::int64_t index, double change)
 }
 
 TEST(ModelFiniteDifference, AgreesWithAGradientOfEveryKind) {
-  const auto world = comm::Communicator::world();
+  const comm::Communicator& world = job();
   Dice dice(11);
   const ModelConfig config =
       tiny_config({{"num_hidden_layers", 3}, {"mlp_only_layers", {1}}, {"attention_bias", true}});
   const Problem problem = draw_problem(dice, config, 2, world.size(), 0.02, false);
-  Rig rig(config, DType::f32, world, world.size(), State::gradients);
+  Rig rig(config, DType::f32, grid_of(world.size()), State::gradients);
   rig.set_weights(problem.weights);
   rig.step(problem.batch, {}, false);
   Tensors gradients = rig.gather(StateTensor::gradient);

@@ -21,9 +21,9 @@ class HuggingFaceModel : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(HuggingFaceModel, IsReproducedInEveryLayout) {
-  const auto world = comm::Communicator::world();
+  const comm::Communicator& world = job();
   for (const int expert_parallel_size : divisors(world.size())) {
-    const comm::ProcessGrid grid(world, expert_parallel_size);
+    const comm::ProcessGrid& grid = grid_of(expert_parallel_size);
     const std::vector<TensorError> errors = compare(options(), grid);
     if (world.rank() != 0) {
       EXPECT_TRUE(errors.empty());
@@ -42,8 +42,8 @@ TEST_P(HuggingFaceModel, IsReproducedInEveryLayout) {
 }
 
 TEST_P(HuggingFaceModel, IsCloseInBf16) {
-  const auto world = comm::Communicator::world();
-  for (const TensorError& error : compare(options(DType::bf16), comm::ProcessGrid(world, world.size()))) {
+  const comm::Communicator& world = job();
+  for (const TensorError& error : compare(options(DType::bf16), grid_of(world.size()))) {
     if (error.name == "loss") {  // a token that is routed elsewhere changes others much more
       EXPECT_LE(error.measure(), 1e-2);
       EXPECT_GT(error.measure(), 0.0);

@@ -11,7 +11,7 @@ namespace expedite::model::tests {
 namespace {
 
 // Rounding of fp32 through a few layers and sums over a few dozen terms.
-constexpr double kF32Tolerance = 1e-5;
+constexpr double kF32Tolerance = 2e-5;
 constexpr double kF32Margin = 1e-3;
 
 /// A layer rounds to bf16 about 12 times on its way, and embedding, final norm and head count as another;
@@ -45,36 +45,37 @@ class Comparison {
   }
 
   /// Runs the step in one layout and compares all of it.
-  void run(DType dtype, const comm::Communicator& world, int expert_parallel_size) const {
+  void run(DType dtype, int expert_parallel_size) const {
     SCOPED_TRACE(fmt::format("EP {}", expert_parallel_size));
-    Rig rig(problem_.config, dtype, world, expert_parallel_size, State::gradients);
+    Rig rig(problem_.config, dtype, grid_of(expert_parallel_size), State::gradients);
     rig.set_weights(problem_.weights);
     Observed observed;
     rig.engine().set_observer(observed.observer());
     const StepResult result = rig.step(problem_.batch, {.balance = balance_}, false);
     rig.engine().set_observer(nullptr);
     compare_result(result);
-    compare_observed(observed, world.rank());
+    compare_observed(observed, rig.grid().rank());
     for (const auto& [name, gradient] : rig.gather(StateTensor::gradient)) {
       EXPECT_LE(relative_error(gradient, expected_.gradients.at(name), noise_of(name)), tolerance_)
           << "gradient of " << name;
     }
-    if (expert_parallel_size == world.size()) {  // without backward: the same kernels, the same bits
+    if (expert_parallel_size == rig.grid().size()) {  // without backward: the same kernels, the same bits
       EXPECT_EQ(rig.evaluate(problem_.batch).loss, result.loss);
     }
   }
 
  private:
   /// What a gradient's error is held against where the gradient itself is small. One a thousandth of the
-  /// largest holds little but the rounding of others; those of queries and keys are differences of numbers as
-  /// large as the gradient of the values, and vanish where a token sees only itself.
+  /// largest holds little but the rounding of others; a router's is made of dot products of rows that may
+  /// cancel; those of queries and keys are differences of numbers as large as the gradient of the values, and
+  /// vanish where a token sees only itself.
   [[nodiscard]] double noise_of(const std::string& name) const {
     const std::size_t attention = name.find("self_attn.");
-    const double values =
-        attention == std::string::npos
-            ? 0.0
-            : largest(expected_.gradients.at(name.substr(0, attention) + "self_attn.v_proj.weight"));
-    return std::max(1e-3 * largest_gradient_, 0.25 * values);
+    if (attention != std::string::npos) {
+      const std::string values = name.substr(0, attention) + "self_attn.v_proj.weight";
+      return std::max(1e-3 * largest_gradient_, 0.25 * largest(expected_.gradients.at(values)));
+    }
+    return (name.ends_with(".gate.weight") ? 0.1 : 1e-3) * largest_gradient_;
   }
 
   void compare_result(const StepResult& result) const {
@@ -136,7 +137,7 @@ BalanceOptions random_balance(Dice& dice) {
 class ModelAgainstReference : public testing::TestWithParam<int> {};
 
 TEST_P(ModelAgainstReference, AgreesInF32) {
-  const auto world = comm::Communicator::world();
+  const comm::Communicator& world = job();
   Dice dice(static_cast<std::uint64_t>(100 * GetParam() + world.size()));
   const ModelConfig config = random_config(dice);
   SCOPED_TRACE(config.source.dump());
@@ -144,27 +145,27 @@ TEST_P(ModelAgainstReference, AgreesInF32) {
       draw_problem(dice, config, static_cast<int>(dice.between(1, 3)), world.size(), kF32Margin, false);
   const Comparison comparison(problem, random_balance(dice), kF32Tolerance);
   for (const int expert_parallel_size : divisors(world.size())) {
-    comparison.run(DType::f32, world, expert_parallel_size);
+    comparison.run(DType::f32, expert_parallel_size);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Random, ModelAgainstReference, testing::Range(0, 24));
+INSTANTIATE_TEST_SUITE_P(Random, ModelAgainstReference, testing::Range(0, 16));
 
 class ModelInBf16 : public testing::TestWithParam<int> {};
 
 TEST_P(ModelInBf16, AgreesWithinItsRounding) {
-  const auto world = comm::Communicator::world();
+  const comm::Communicator& world = job();
   Dice dice(static_cast<std::uint64_t>(7000 + 100 * GetParam() + world.size()));
   const ModelConfig config = random_config(dice);
   SCOPED_TRACE(config.source.dump());
   const Problem problem = draw_problem(dice, config, 1, world.size(), kBf16Margin, true);
   const Comparison comparison(problem, random_balance(dice), bf16_tolerance(config));
   for (const int expert_parallel_size : divisors(world.size())) {
-    comparison.run(DType::bf16, world, expert_parallel_size);
+    comparison.run(DType::bf16, expert_parallel_size);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Random, ModelInBf16, testing::Range(0, 12));
+INSTANTIATE_TEST_SUITE_P(Random, ModelInBf16, testing::Range(0, 8));
 
 }  // namespace
 }  // namespace expedite::model::tests

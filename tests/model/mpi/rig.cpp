@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 
 namespace expedite::model::tests {
 namespace {
@@ -22,9 +23,27 @@ std::vector<float> to_floats(ConstTensorView tensor) {
 
 }  // namespace
 
-Rig::Rig(const ModelConfig& config, DType dtype, const comm::Communicator& world, int expert_parallel_size,
-         State state)
-    : grid_(world, expert_parallel_size),
+const comm::Communicator& job() {
+  static const comm::Communicator kWorld = comm::Communicator::world();
+  return kWorld;
+}
+
+const comm::ProcessGrid& grid_of(int expert_parallel_size) {
+  static std::map<int, std::unique_ptr<comm::ProcessGrid>> grids;
+  std::unique_ptr<comm::ProcessGrid>& grid = grids[expert_parallel_size];
+  if (!grid) {
+    grid = std::make_unique<comm::ProcessGrid>(job(), expert_parallel_size);
+  }
+  return *grid;
+}
+
+const comm::ProcessGrid& lone_grid() {
+  static const comm::ProcessGrid kGrid(job().split(job().rank(), 0, "alone"), 1);
+  return kGrid;
+}
+
+Rig::Rig(const ModelConfig& config, DType dtype, const comm::ProcessGrid& grid, State state)
+    : grid_(grid),
       parameters_(config, dtype, expert_shard(config, grid_), state, pool_),
       engine_(parameters_, grid_, pool_, {.collective_timeout_s = 60.0}) {}
 
@@ -114,10 +133,6 @@ std::vector<int> divisors(int n) {
     }
   }
   return result;
-}
-
-comm::Communicator alone(const comm::Communicator& world) {
-  return world.split(world.rank(), 0, "alone");
 }
 
 }  // namespace expedite::model::tests

@@ -16,11 +16,17 @@ namespace expedite::model::tests {
 /// Whole tensors of a model, by name.
 using Tensors = std::map<std::string, std::vector<float>>;
 
+/// All ranks of the job. Communicators are slow to make where ranks share cores: these and the grids below
+/// are made once, collectively.
+[[nodiscard]] const comm::Communicator& job();
+[[nodiscard]] const comm::ProcessGrid& grid_of(int expert_parallel_size);
+/// This rank alone; collective the first time.
+[[nodiscard]] const comm::ProcessGrid& lone_grid();
+
 class Rig {
  public:
-  /// Collective over `world`, as is everything below that says nothing else.
-  Rig(const ModelConfig& config, DType dtype, const comm::Communicator& world, int expert_parallel_size,
-      State state = State::training);
+  /// Collective over the grid's world, as is everything below that says nothing else.
+  Rig(const ModelConfig& config, DType dtype, const comm::ProcessGrid& grid, State state = State::training);
 
   /// Sets this rank's weights (and masters). Not collective.
   void set_weights(const reference::Parameters& weights);
@@ -37,7 +43,7 @@ class Rig {
   [[nodiscard]] const comm::ProcessGrid& grid() const { return grid_; }
 
  private:
-  comm::ProcessGrid grid_;
+  const comm::ProcessGrid& grid_;
   MemoryPool pool_;
   Parameters parameters_;
   Engine engine_;
@@ -62,8 +68,5 @@ class Observed {
 
 /// The divisors of n, ascending: the legal expert-parallel sizes.
 [[nodiscard]] std::vector<int> divisors(int n);
-
-/// A communicator of this rank alone.
-[[nodiscard]] comm::Communicator alone(const comm::Communicator& world);
 
 }  // namespace expedite::model::tests

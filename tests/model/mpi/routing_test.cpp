@@ -35,7 +35,7 @@ void expect_reference(Rig& rig, const reference::Parameters& weights, const Tiny
 const Sequences kSequences = {{1, 2, 3, 4, 5}, {6, 7}, {8}, {9, 10, 11, 12}, {}, {13, 14, 15}};
 
 TEST(Routing, LeavesTheWeightsOfAnExpertWithoutTokensAlone) {
-  const auto world = comm::Communicator::world();
+  const comm::Communicator& world = job();
   const ModelConfig config = tiny_config(
       {{"scoring_func", "sigmoid"}, {"moe_router_enable_expert_bias", true}, {"num_hidden_layers", 1}});
   reference::Parameters weights = reference::random_parameters(config, 41, 0.25);
@@ -43,7 +43,7 @@ TEST(Routing, LeavesTheWeightsOfAnExpertWithoutTokensAlone) {
   weights.at(names.selection_bias(0)) = {5.0, -9.0, 5.0, -9.0, -9.0};  // everybody chooses 0 and 2
   const TinyBatch batch(kSequences, world.size());
   for (const int expert_parallel_size : divisors(world.size())) {
-    Rig rig(config, DType::f32, world, expert_parallel_size);
+    Rig rig(config, DType::f32, grid_of(expert_parallel_size));
     expect_reference(rig, weights, batch);
     const Tensors gradients = rig.gather(StateTensor::gradient);
     if (world.rank() == 0) {
@@ -56,7 +56,7 @@ TEST(Routing, LeavesTheWeightsOfAnExpertWithoutTokensAlone) {
 }
 
 TEST(Routing, GivesTiesToTheLowerExpertInEveryLayout) {
-  const auto world = comm::Communicator::world();
+  const comm::Communicator& world = job();
   const ModelConfig config = tiny_config();
   const ParameterNames names(config.family);
   reference::Parameters weights = reference::random_parameters(config, 42, 0.25);
@@ -66,7 +66,7 @@ TEST(Routing, GivesTiesToTheLowerExpertInEveryLayout) {
   }
   const TinyBatch batch(kSequences, world.size());
   for (const int expert_parallel_size : divisors(world.size())) {
-    Rig rig(config, DType::f32, world, expert_parallel_size);
+    Rig rig(config, DType::f32, grid_of(expert_parallel_size));
     expect_reference(rig, weights, batch);
     const StepResult result = rig.evaluate(batch);
     const std::int64_t tokens = batch.tokens();
@@ -75,10 +75,10 @@ TEST(Routing, GivesTiesToTheLowerExpertInEveryLayout) {
 }
 
 TEST(Routing, WorksWithMoreRanksThanExperts) {
-  const auto world = comm::Communicator::world();
+  const comm::Communicator& world = job();
   for (const int experts : {1, 2, 3}) {
     const ModelConfig config = tiny_config({{"num_experts", experts}, {"num_experts_per_tok", 1}});
-    Rig rig(config, DType::f32, world, world.size());
+    Rig rig(config, DType::f32, grid_of(world.size()));
     expect_reference(rig, reference::random_parameters(config, 43, 0.25),
                      TinyBatch(kSequences, world.size()));
   }
@@ -88,10 +88,8 @@ class BadLogits : public testing::TestWithParam<float> {};
 
 // On ranks of their own: what others do when one fails is a test of whole jobs (see model_failures.cpp).
 TEST_P(BadLogits, AreAnErrorThatNamesLayerAndStep) {
-  const auto world = comm::Communicator::world();
-  const comm::Communicator self = alone(world);
   const ModelConfig config = tiny_config();
-  Rig rig(config, DType::f32, self, 1);
+  Rig rig(config, DType::f32, lone_grid());
   rig.parameters().initialize(44);
   const TinyBatch batch({{1, 2, 3}, {4, 5}}, 1);
   const StepResult before = rig.step(batch, {.step = 16}, false);
@@ -112,9 +110,7 @@ INSTANTIATE_TEST_SUITE_P(Values, BadLogits,
                                          -std::numeric_limits<float>::infinity()));
 
 TEST(Routing, RefusesTokensOutsideTheVocabulary) {
-  const auto world = comm::Communicator::world();
-  const comm::Communicator self = alone(world);
-  Rig rig(tiny_config(), DType::f32, self, 1);
+  Rig rig(tiny_config(), DType::f32, lone_grid());
   rig.parameters().initialize(45);
   for (const int token : {-1, 31}) {
     const std::string error = error_text([&] { rig.step(TinyBatch({{1, 2, token, 3}}, 1), {}, false); });
@@ -124,9 +120,7 @@ TEST(Routing, RefusesTokensOutsideTheVocabulary) {
 
 // A gradient that is not finite must not reach the weights.
 TEST(Divergence, LeavesTheWeightsOfTheStepBefore) {
-  const auto world = comm::Communicator::world();
-  const comm::Communicator self = alone(world);
-  Rig rig(tiny_config(), DType::f32, self, 1);
+  Rig rig(tiny_config(), DType::f32, lone_grid());
   rig.parameters().initialize(46);
   const Tensors before = rig.gather(StateTensor::weight);
   const StepOptions options = {.loss_scale = std::numeric_limits<double>::infinity(), .step = 3};
