@@ -3,10 +3,34 @@
 #include <algorithm>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "expedite/comm/environment.h"
 
 namespace expedite::comm {
+namespace {
+
+/// The living hooks, oldest first. Of the process, as MPI is.
+std::vector<WaitHook*>& hooks() {
+  static std::vector<WaitHook*> living;
+  return living;
+}
+
+}  // namespace
+
+WaitHook::WaitHook(Function function) : function_(std::move(function)) {
+  hooks().push_back(this);
+}
+
+WaitHook::~WaitHook() {
+  std::erase(hooks(), this);
+}
+
+void WaitHook::call(std::chrono::steady_clock::duration waited, const std::string& where) {
+  if (!hooks().empty()) {
+    hooks().back()->function_(waited, where);
+  }
+}
 
 std::chrono::microseconds Backoff::next() {
   const auto now = sleep_;
@@ -37,8 +61,10 @@ bool Request::test() {
 }
 
 void Request::wait() {
+  const auto begin = std::chrono::steady_clock::now();
   Backoff backoff;
   while (!test()) {
+    WaitHook::call(std::chrono::steady_clock::now() - begin, where_);
     backoff.sleep();
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -25,6 +26,25 @@ class Backoff {
   std::chrono::microseconds sleep_ = kShortest;
 };
 
+/// What every Request::wait() calls between its looks, while this object lives: the watch over the other
+/// ranks goes on where no step is running, as when a checkpoint is written. Of several, the newest is called.
+/// MPI thread only.
+class WaitHook {
+ public:
+  /// How long the wait has been, and for what. May throw: the wait then ends with that.
+  using Function = std::function<void(std::chrono::steady_clock::duration waited, const std::string& where)>;
+
+  explicit WaitHook(Function function);
+  ~WaitHook();
+  WaitHook(const WaitHook&) = delete;
+  WaitHook& operator=(const WaitHook&) = delete;
+
+  static void call(std::chrono::steady_clock::duration waited, const std::string& where);
+
+ private:
+  Function function_;
+};
+
 /// Owns an MPI_Request. Null, or complete after test() returned true, or under way. Destroyed under way, it
 /// leaves the operation to MPI, which has no way to call a collective off: the process must then end the job.
 class Request {
@@ -39,7 +59,7 @@ class Request {
 
   /// Makes progress; true once complete (a null request is complete). Errors of the operation are thrown.
   [[nodiscard]] bool test();
-  /// Tests and sleeps until complete.
+  /// Tests, calls the WaitHook if there is one, and sleeps, until complete.
   void wait();
   [[nodiscard]] bool pending() const { return handle_ != MPI_REQUEST_NULL; }
   [[nodiscard]] MPI_Request* handle() { return &handle_; }

@@ -15,7 +15,8 @@ Engine::Engine(Parameters& parameters, const comm::ProcessGrid& grid, MemoryPool
       options_(options),
       trace_(std::max(options.traced_steps, 1)),
       runner_(parameters, grid, pool),
-      control_(grid.world(), {.report = [this] { return runtime::to_string(executor_->status()); }}) {
+      control_(grid.world(), {.report = [this] { return runtime::to_string(executor_->status()); }}),
+      wait_hook_([this](auto waited, const std::string& where) { watch_wait(waited, where); }) {
   runtime::ExecutorOptions executor;
   executor.stall_limit_seconds = options.collective_timeout_s;
   executor.on_stall = [this](const std::string&) {
@@ -27,6 +28,18 @@ Engine::Engine(Parameters& parameters, const comm::ProcessGrid& grid, MemoryPool
   executor.compute_thread_setup = [threads = options.threads] { omp_set_num_threads(threads); };
   executor.trace = &trace_;
   executor_ = std::make_unique<runtime::Executor>(pool, std::move(executor));
+}
+
+void Engine::watch_wait(std::chrono::duration<double> waited, const std::string& where) {
+  if (executor_ == nullptr) {
+    return;  // still being made
+  }
+  control_.poll();
+  if (options_.collective_timeout_s > 0.0 && waited.count() > options_.collective_timeout_s) {
+    control_.report_stall(fmt::format(
+        "communication of group {} between steps has waited longer than runtime.collective_timeout_s = {} s",
+        where, options_.collective_timeout_s));
+  }
 }
 
 void Engine::prepare(const StepShape& shape) {

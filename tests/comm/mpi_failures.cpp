@@ -4,11 +4,13 @@
 #include <cstdio>
 #include <exception>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 
 #include "expedite/comm/collectives.h"
 #include "expedite/comm/control_channel.h"
 #include "expedite/comm/environment.h"
+#include "expedite/comm/request.h"
 
 namespace {
 
@@ -49,6 +51,18 @@ void run(std::string_view mode) {
       control.report_stall("L3 mb0 dispatch forward is in flight for 60 s");
     }
     wait_for_ever(control);
+  } else if (mode == "waiting") {
+    const WaitHook hook([&](auto waited, const std::string& where) {
+      control.poll();
+      if (waited > std::chrono::milliseconds(500) && world.rank() == 0) {
+        control.report_stall("group " + where + " has waited for 0.5 s");
+      }
+    });
+    barrier(world);
+    if (to_blame) {
+      std::raise(SIGSTOP);
+    }
+    barrier(world);
   } else if (mode == "killed") {
     if (to_blame) {
       std::raise(SIGKILL);
