@@ -7,7 +7,7 @@ import harness
 
 class Config(harness.Case):
     def refuse(self, *arguments, texts, ranks=1, config=None, **changes):
-        """Trains on one rank and with the launcher; each refuses in the same words. The first text must be said once."""
+        """One rank and the launcher refuse in the same words, the first of them in one line."""
         config = config or self.write_config(**changes)
         for count in {1, ranks}:
             process = self.start("train", config, "--ranks", count, *arguments)
@@ -24,7 +24,8 @@ class Config(harness.Case):
         self.refuse(train__stepz=3, ranks=2, texts=["train.stepz", "train.steps"])
         self.refuse(optimiser__lr=1e-3, texts=["optimiser", "optimizer"])
         self.refuse("--set", "train.global_batch=3", texts=["train.global_batch", "train.global_batch_size"])
-        self.refuse(model__config__num_expertz=3, ranks=2, texts=["model.config.num_expertz", "model.config.num_experts"])
+        names = ["model.config.num_expertz", "model.config.num_experts"]
+        self.refuse(model__config__num_expertz=3, ranks=2, texts=names)
 
     def test_wrong_types_and_values(self):
         self.refuse(train__steps="many", texts=["train.steps", "many", "an integer"])
@@ -104,10 +105,10 @@ class Config(harness.Case):
             self.assertIn("runs", process.stderr)
 
     def test_command_line(self):
-        for arguments in (["train"], ["fly"], [], ["train", "x.yaml", "--rank", "2"], ["train", "x.yaml", "--ranks", "0"]):
-            process = self.start(*arguments)
+        for line in ("train", "fly", "", "train x.yaml --rank 2", "train x.yaml --ranks 0"):
+            process = self.start(*line.split())
             self.assertNotIn(process.wait(), (0, 134, 139), process.output)
-            self.assertTrue(process.stderr, arguments)
+            self.assertTrue(process.stderr, line)
         process = self.start("config")
         self.assertEqual(process.wait(), 0)
         self.assertIn("`train.max_minutes`", process.stdout)

@@ -77,7 +77,7 @@ class Failures(harness.Case):
 
     def test_unwritable_checkpoint(self):
         # Only the rank that writes fails; the others wait for it.
-        config = self.write_config(train__steps=FOR_EVER, checkpoint__save_interval=50)
+        config = self.write_config(train__steps=FOR_EVER, checkpoint__save_interval=10)
         process = self.start("train", config, "--ranks", 2)
         self.wait_for_steps(process, 1)
         (self.run_folder() / "checkpoints").write_text("in the way\n")

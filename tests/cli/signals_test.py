@@ -79,6 +79,19 @@ class Signals(harness.Case):
         process.wait()
         self.assert_nothing_left(process)
 
+    def test_to_mpirun(self):
+        # Best effort: mpirun tells the ranks and kills them a little later. Nothing stays, nothing breaks.
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with self.subTest(signal=number.name):
+                name = number.name.lower()
+                process = self.start_endless(2, name, checkpoint__save_interval=2)
+                programs = {os.readlink(f"/proc/{pid}/exe"): pid for pid in harness.processes_of_session(process.pid)}
+                (mpirun,) = [pid for program, pid in programs.items() if program != os.path.realpath(harness.PROGRAM)]
+                os.kill(mpirun, number)
+                self.assertNotEqual(process.wait(20), 0, process.output)
+                self.assert_nothing_left(process)
+                self.train("--resume", ranks=2, name=name, train__steps=self.metrics(name)[-1]["step"] + 2)
+
     def test_time_limit(self):
         process = self.train(ranks=2, train__steps=FOR_EVER, train__max_minutes=0.02)
         self.assert_stopped_well(process, 2, validates=True)

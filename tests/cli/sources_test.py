@@ -41,7 +41,8 @@ class Sources(harness.Case):
         prefix = self.folder / "words"
         files = ",".join(str(path) for path in sorted(self.data.iterdir()))
         subprocess.run(
-            ["spm_train", f"--input={files}", f"--model_prefix={prefix}", "--vocab_size=300", "--hard_vocab_limit=false"],
+            ["spm_train", f"--input={files}", f"--model_prefix={prefix}", "--vocab_size=300"]
+            + ["--hard_vocab_limit=false"],
             check=True,
             capture_output=True,
         )
