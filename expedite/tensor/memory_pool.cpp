@@ -1,5 +1,7 @@
 #include "expedite/tensor/memory_pool.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <new>
@@ -20,13 +22,28 @@ std::int64_t size_class(std::int64_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-void* system_allocate(std::int64_t bytes) {
-  return ::operator new (static_cast<std::size_t>(bytes), std::align_val_t{MemoryPool::kAlignment},
-                         std::nothrow);
+// Large blocks lie on huge pages where the system lets them: gathers touch a page per row, and then miss the
+// TLB less.
+constexpr std::int64_t kHugePage = std::int64_t{2} << 20;
+
+std::align_val_t alignment_of(std::int64_t capacity) {
+  return std::align_val_t{
+      static_cast<std::size_t>(capacity >= kHugePage ? kHugePage : MemoryPool::kAlignment)};
 }
 
-void system_free(void* data) {
-  ::operator delete (data, std::align_val_t{MemoryPool::kAlignment});
+void* system_allocate(std::int64_t capacity) {
+  void* data = ::operator new(static_cast<std::size_t>(capacity), alignment_of(capacity), std::nothrow);
+#ifdef MADV_HUGEPAGE
+  if (data != nullptr && capacity >= kHugePage) {
+    static_cast<void>(
+        madvise(data, static_cast<std::size_t>(capacity), MADV_HUGEPAGE));  // advice: may be refused
+  }
+#endif
+  return data;
+}
+
+void system_free(void* data, std::int64_t capacity) {
+  ::operator delete(data, alignment_of(capacity));
 }
 
 }  // namespace
@@ -167,7 +184,7 @@ void MemoryPool::trim() {
 void MemoryPool::trim_locked() {
   for (auto& [capacity, blocks] : free_) {
     for (void* block : blocks) {
-      system_free(block);
+      system_free(block, capacity);
     }
     reserved_ -= capacity * static_cast<std::int64_t>(blocks.size());
     blocks.clear();
