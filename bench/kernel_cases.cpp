@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/stream_copy.h"
 #include "expedite/kernels/attention.h"
 #include "expedite/kernels/cross_entropy.h"
 #include "expedite/kernels/grouped_matmul.h"
@@ -173,6 +174,17 @@ TensorView copy_of(Operands& operands, const std::vector<std::int32_t>& values, 
   const TensorView result = operands.zeros(DType::i32, shape);
   std::copy(values.begin(), values.end(), result.as<std::int32_t>());
   return result;
+}
+
+/// No kernel of a model: it shows how far memcpy, the yardstick, is from what the memory can do.
+void add_streaming_copy(std::vector<KernelCase>& cases) {
+  constexpr std::int64_t kElements = std::int64_t{96} << 20;
+  cases.push_back(make_case("streaming copy", fmt::format("n={}", kElements), Limit::copy, 4.0 * kElements,
+                            [=](Operands& operands) {
+                              const TensorView src = operands.values(DType::bf16, {kElements});
+                              const TensorView dst = operands.zeros(DType::bf16, {kElements});
+                              return [=] { stream_copy(src.data(), dst.data(), src.bytes()); };
+                            }));
 }
 
 void add_permutes(std::vector<KernelCase>& cases) {
@@ -346,6 +358,7 @@ std::vector<KernelCase> kernel_cases() {
     add_grouped_matmuls(cases, "down", kHidden, kExpertWidth, DType::bf16, skew);
   }
   add_grouped_matmuls(cases, "gate_up", 2 * kExpertWidth, kHidden, DType::f32, false);
+  add_streaming_copy(cases);
   add_permutes(cases);
   for (const DType type : {DType::bf16, DType::f32}) {
     add_swiglu(cases, type);

@@ -8,7 +8,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "bench/stream_copy.h"
 #include "expedite/kernels/parallel.h"
 #include "expedite/tensor/memory_pool.h"
 
@@ -108,43 +107,26 @@ class CopyBandwidth : public Yardstick {
         destination_(pool_.allocate(kBytes, MemoryCategory::workspace)) {
     std::memset(source_.data(), 1, kBytes);
     std::memset(destination_.data(), 2, kBytes);
-    constexpr int kTrials = 3;
-    double plain = 0.0;
-    double streamed = 0.0;
-    for (int trial = 0; trial < kTrials; ++trial) {
-      plain = std::max(plain, rate(false));
-      streamed = std::max(streamed, rate(true));
-    }
-    streams_ = streamed > plain;
   }
 
-  double sample() override { return rate(streams_); }
+  double sample() override {
+    const double begin = seconds();
+    kernels::parallel_for(kBytes, kGrain, [&](std::int64_t first, std::int64_t last) {
+      std::memcpy(static_cast<std::byte*>(destination_.data()) + first,
+                  static_cast<const std::byte*>(source_.data()) + first,
+                  static_cast<std::size_t>(last - first));
+    });
+    return 2.0 * static_cast<double>(kBytes) / (seconds() - begin);
+  }
   [[nodiscard]] std::string_view name() const override { return "copy"; }
 
  private:
   static constexpr std::int64_t kBytes = std::int64_t{192} << 20;
-  static constexpr std::int64_t kPiece = std::int64_t{1} << 20;
-
-  /// memcpy, or stores past the caches.
-  double rate(bool streams) {
-    const double begin = seconds();
-    kernels::parallel_for(kBytes / kPiece, 1, [&](std::int64_t first, std::int64_t last) {
-      const auto* from = static_cast<const std::byte*>(source_.data()) + first * kPiece;
-      auto* to = static_cast<std::byte*>(destination_.data()) + first * kPiece;
-      const std::int64_t bytes = (last - first) * kPiece;
-      if (streams) {
-        stream_copy(from, to, bytes);
-      } else {
-        std::memcpy(to, from, static_cast<std::size_t>(bytes));
-      }
-    });
-    return 2.0 * static_cast<double>(kBytes) / (seconds() - begin);
-  }
+  static constexpr std::int64_t kGrain = std::int64_t{1} << 20;
 
   MemoryPool pool_;  // the kernels' memory comes from one too
   Buffer source_;
   Buffer destination_;
-  bool streams_ = false;
 };
 
 }  // namespace

@@ -29,8 +29,9 @@ class Yardstick {
 /// fastest is found on construction.
 [[nodiscard]] std::unique_ptr<Yardstick> matmul_peak(DType type);
 
-/// The faster of memcpy and a copy past the caches, between buffers far larger than them, counting bytes read
-/// and bytes written.
+/// memcpy between buffers far larger than the caches, counting bytes read and bytes written. Where it fills
+/// the caches with what it writes, stores past them are faster (the case "streaming copy"), and so may
+/// kernels be.
 [[nodiscard]] std::unique_ptr<Yardstick> copy_bandwidth();
 
 }  // namespace expedite::bench

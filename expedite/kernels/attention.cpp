@@ -5,18 +5,11 @@
 
 #include "expedite/kernels/attention_dispatch.h"
 #include "expedite/kernels/attention_internal.h"
+#include "expedite/kernels/cpu.h"
 
 namespace expedite::kernels {
 namespace attention {
 namespace {
-
-bool cpu_has_bf16_dot() {
-#if defined(__x86_64__) && defined(__GNUC__)
-  return __builtin_cpu_supports("avx512bf16") != 0;
-#else
-  return false;
-#endif
-}
 
 void check_matrix(const char* name, const ConstTensorView& tensor, std::int64_t tokens, std::int64_t columns,
                   DType dtype) {
@@ -71,7 +64,7 @@ void check_arithmetic(Arithmetic arithmetic, DType dtype) {
 }  // namespace
 
 bool supports(Arithmetic arithmetic) {
-  return arithmetic == Arithmetic::portable || (cpu_has_bf16_dot() && compiled_with_bf16_dot());
+  return arithmetic == Arithmetic::portable || (kHasAvx512Bf16 && compiled_with_bf16_dot());
 }
 
 Arithmetic best_arithmetic(DType dtype) {

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "expedite/kernels/cpu.h"
 #include "expedite/tensor/dtype.h"
 
 // Goes between the parameters and the body of a lambda that holds vector code: without the first attribute
@@ -68,7 +69,15 @@ HWY_INLINE F32 from_bf16(HalfVector words) {
 
 // Rounds to nearest even, as bf16(float) does; Highway 1.0's own conversion truncates. A NaN must be quiet,
 // as all that arithmetic returns are: one whose payload lies in its lower half would be cut to infinity.
+// Where the CPU rounds by itself, subnormal results become zero.
 HWY_INLINE HalfVector to_bf16(F32 value) {
+#if HWY_TARGET == HWY_AVX3
+  if (kHasAvx512Bf16) {  // one instruction, which Highway 1.0 does not know, instead of six
+    __m256i words;
+    __asm__("vcvtneps2bf16 %1, %0" : "=v"(words) : "v"(value.raw));
+    return HalfVector{words};
+  }
+#endif
   const hn::RebindToUnsigned<F32Tag> wide;
   const auto word = hn::BitCast(wide, value);
   const auto odd = hn::TestBit(word, hn::Set(wide, 0x10000));
