@@ -29,8 +29,9 @@ HWY_INLINE F32 quiet(F32 x) {
 
 template <typename From, typename To>
 void convert_row(const From* from, To* to, std::int64_t count) {
-  for_each_vector(count, [&](std::int64_t i, const auto& vector)
-                             EXPEDITE_SIMD_LAMBDA { vector.store(quiet(vector.load(from + i)), to + i); });
+  for_each_vector<ExactVector>(count, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
+    vector.store(quiet(vector.load(from + i)), to + i);
+  });
 }
 
 void convert_to_bf16(const float* from, bf16* to, std::int64_t count) {

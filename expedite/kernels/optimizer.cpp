@@ -58,25 +58,26 @@ struct AdamwState {
 template <typename T>
 void adamw_elements(const AdamwFactors& factors, const AdamwState<T>& state, bool zero_gradient,
                     std::int64_t begin, std::int64_t end) {
-  for_each_vector(end - begin, [&](std::int64_t offset, const auto& vector) EXPEDITE_SIMD_LAMBDA {
-    const std::int64_t i = begin + offset;
-    const F32 g = hn::Mul(vector.load(state.gradient + i), set(factors.gradient_scale));
-    F32 m = vector.load(state.exp_avg + i);
-    m = hn::MulAdd(hn::Sub(g, m), set(factors.keep1), m);
-    F32 v = vector.load(state.exp_avg_sq + i);
-    v = hn::MulAdd(v, set(factors.beta2), hn::Mul(hn::Mul(g, g), set(factors.keep2)));
-    const F32 w = vector.load(state.master + i);
-    const F32 denominator = hn::MulAdd(hn::Sqrt(v), set(factors.unbias2), set(factors.epsilon));
-    const F32 decayed = hn::NegMulAdd(w, set(factors.decay), w);
-    const F32 result = hn::NegMulAdd(hn::Div(m, denominator), set(factors.rate), decayed);
-    vector.store(m, state.exp_avg + i);
-    vector.store(v, state.exp_avg_sq + i);
-    vector.store(result, state.master + i);
-    vector.store(result, state.weight + i);
-    if (zero_gradient) {
-      vector.store(zero(), state.gradient + i);
-    }
-  });
+  for_each_vector<ExactVector>(
+      end - begin, [&](std::int64_t offset, const auto& vector) EXPEDITE_SIMD_LAMBDA {
+        const std::int64_t i = begin + offset;
+        const F32 g = hn::Mul(vector.load(state.gradient + i), set(factors.gradient_scale));
+        F32 m = vector.load(state.exp_avg + i);
+        m = hn::MulAdd(hn::Sub(g, m), set(factors.keep1), m);
+        F32 v = vector.load(state.exp_avg_sq + i);
+        v = hn::MulAdd(v, set(factors.beta2), hn::Mul(hn::Mul(g, g), set(factors.keep2)));
+        const F32 w = vector.load(state.master + i);
+        const F32 denominator = hn::MulAdd(hn::Sqrt(v), set(factors.unbias2), set(factors.epsilon));
+        const F32 decayed = hn::NegMulAdd(w, set(factors.decay), w);
+        const F32 result = hn::NegMulAdd(hn::Div(m, denominator), set(factors.rate), decayed);
+        vector.store(m, state.exp_avg + i);
+        vector.store(v, state.exp_avg_sq + i);
+        vector.store(result, state.master + i);
+        vector.store(result, state.weight + i);
+        if (zero_gradient) {
+          vector.store(zero(), state.gradient + i);
+        }
+      });
 }
 
 void adamw_range(const AdamwOptions& options, const TensorView& master, const TensorView& exp_avg,

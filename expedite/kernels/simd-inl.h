@@ -69,15 +69,7 @@ HWY_INLINE F32 from_bf16(HalfVector words) {
 
 // Rounds to nearest even, as bf16(float) does; Highway 1.0's own conversion truncates. A NaN must be quiet,
 // as all that arithmetic returns are: one whose payload lies in its lower half would be cut to infinity.
-// Where the CPU rounds by itself, subnormal results become zero.
-HWY_INLINE HalfVector to_bf16(F32 value) {
-#if HWY_TARGET == HWY_AVX3
-  if (kHasAvx512Bf16) {  // one instruction, which Highway 1.0 does not know, instead of six
-    __m256i words;
-    __asm__("vcvtneps2bf16 %1, %0" : "=v"(words) : "v"(value.raw));
-    return HalfVector{words};
-  }
-#endif
+HWY_INLINE HalfVector to_bf16_exactly(F32 value) {
   const hn::RebindToUnsigned<F32Tag> wide;
   const auto word = hn::BitCast(wide, value);
   const auto odd = hn::TestBit(word, hn::Set(wide, 0x10000));
@@ -93,8 +85,23 @@ HWY_INLINE HalfVector to_bf16(F32 value) {
 #endif
 }
 
+// The same, but where the CPU rounds by itself, subnormal results become zero: for activations and gradients.
+HWY_INLINE HalfVector to_bf16(F32 value) {
+#if HWY_TARGET == HWY_AVX3
+  if (kHasAvx512Bf16) {  // one instruction, which Highway 1.0 does not know, instead of six
+    __m256i words;
+    __asm__("vcvtneps2bf16 %1, %0" : "=v"(words) : "v"(value.raw));
+    return HalfVector{words};
+  }
+#endif
+  return to_bf16_exactly(value);
+}
+
+struct PartVector;
+
 /// Reads and writes whole vectors.
 struct WholeVector {
+  using Part = PartVector;
   static HWY_INLINE F32 load(const float* from) { return hn::LoadU(F32Tag(), from); }
   static HWY_INLINE F32 load(const bf16* from) { return from_bf16(hn::LoadU(Half(), half_words(from))); }
   static HWY_INLINE void store(F32 value, float* to) { hn::StoreU(value, F32Tag(), to); }
@@ -136,7 +143,24 @@ struct PartVector {
   }
 };
 
-/// Calls step(offset, Whole or PartVector) for consecutive vectors that cover [0, count).
+/// For what is stored in checkpoints: the same bits on every CPU.
+struct ExactPartVector : PartVector {
+  HWY_INLINE void store(F32 value, float* to) const { PartVector::store(value, to); }
+  HWY_INLINE void store(F32 value, bf16* to) const {
+    HWY_ALIGN std::uint16_t words[HWY_MAX_BYTES / sizeof(float)];
+    hn::Store(to_bf16_exactly(value), Half(), words);
+    std::memcpy(static_cast<void*>(to), words, count * sizeof(bf16));
+  }
+};
+struct ExactVector : WholeVector {
+  using Part = ExactPartVector;
+  static HWY_INLINE void store(F32 value, float* to) { hn::StoreU(value, F32Tag(), to); }
+  static HWY_INLINE void store(F32 value, bf16* to) {
+    hn::StoreU(to_bf16_exactly(value), Half(), half_words(to));
+  }
+};
+
+/// Calls step(offset, Whole or its Part) for consecutive vectors that cover [0, count).
 template <typename Whole = WholeVector, typename Step>
 HWY_INLINE void for_each_vector(std::int64_t count, const Step& step) {
   const std::int64_t width = lanes();
@@ -145,7 +169,7 @@ HWY_INLINE void for_each_vector(std::int64_t count, const Step& step) {
     step(i, Whole{});
   }
   if (i < count) {
-    step(i, PartVector{static_cast<std::size_t>(count - i)});
+    step(i, typename Whole::Part{static_cast<std::size_t>(count - i)});
   }
 }
 
