@@ -14,8 +14,6 @@ export OMPI_MCA_mpi_yield_when_idle=1
 case $preset in
   asan | tsan)
     export OMP_NUM_THREADS=1 # the OpenMP runtime is not instrumented
-    export TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp"
-    export LSAN_OPTIONS="suppressions=$PWD/tools/lsan.supp"
     ctest --test-dir "build/$preset" --output-on-failure --parallel 2 --label-regex unit
     ;;
   *) ctest --test-dir "build/$preset" --output-on-failure --parallel 2 ;;
