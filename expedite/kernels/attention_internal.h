@@ -88,7 +88,7 @@ void for_each_unit(std::span<const std::int64_t> bounds, std::int64_t kv_heads, 
                    MemoryPool& pool, const Body& body) {
   const auto sequences = static_cast<std::int64_t>(bounds.size()) - 1;
   const std::int64_t units = sequences * kv_heads;
-  const std::int64_t workers = std::min<std::int64_t>(omp_get_max_threads(), units);
+  const std::int64_t workers = std::min<std::int64_t>(team_size(), units);
   const Buffer scratch = pool.allocate(workers * scratch_bytes, MemoryCategory::workspace);
   std::atomic<std::int64_t> next = 0;
   parallel_for(workers, 1, [&](std::int64_t first, std::int64_t last) {

@@ -270,7 +270,7 @@ void compute(std::span<const Problem> problems, MatmulOptions options) {
       }
     }
   }
-  const int threads = omp_get_max_threads();
+  const int threads = team_size();
   if (divisible && std::ssize(tiles) < threads && omp_in_parallel() == 0) {
     for (const Tile& tile : tiles) {
       compute_tile(tile, threads);

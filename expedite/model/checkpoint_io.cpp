@@ -14,6 +14,7 @@ namespace {
 
 std::vector<std::int64_t> dimensions(const Shape& shape) {
   std::vector<std::int64_t> result;
+  result.reserve(Shape::kMaxRank);
   for (int i = 0; i < shape.rank(); ++i) {
     result.push_back(shape[i]);
   }
