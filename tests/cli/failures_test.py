@@ -46,7 +46,11 @@ class Failures(harness.Case):
         self.assertRegex(process.stderr, r"(?i)rank 0\b")
 
     def test_stopped_rank(self):
-        process = self.start_endless(4, parallel__expert_parallel_size=2, runtime__collective_timeout_s=3)
+        # Seldom saved, so that the rank is stopped inside a step; the case below stops it while saving.
+        process = self.start_endless(
+            4, parallel__expert_parallel_size=2, runtime__collective_timeout_s=3, checkpoint__save_interval=200
+        )
+        self.wait_for_steps(process, 200)
         os.kill(process.rank_pids()[1], signal.SIGSTOP)
         # The limit, the time given to the silent rank to answer, and the end.
         self.assert_ends(process, 3.0 + END_S)
