@@ -9,8 +9,9 @@
 
 namespace expedite::kernels {
 
-/// How many threads a team of this thread is sure to have: what omp_set_num_threads asked for, unless the environment
-/// (OMP_THREAD_LIMIT, OMP_DYNAMIC) may give fewer. oneDNN computes wrong results in a team smaller than it counted on.
+/// How many threads a team of this thread is sure to have: what omp_set_num_threads asked for, unless the
+/// environment (OMP_THREAD_LIMIT, OMP_DYNAMIC) may give fewer. oneDNN computes wrong results in a team
+/// smaller than it counted on.
 [[nodiscard]] inline int team_size() {
   return omp_get_dynamic() != 0 ? 1 : std::min(omp_get_max_threads(), omp_get_thread_limit());
 }
