@@ -32,10 +32,10 @@ StepRunner::StepRunner(Parameters& parameters, const comm::ProcessGrid& grid, Me
   }
 }
 
-schedule::TrainStepSpec StepRunner::spec(int rank, const StepShape& shape) const {
+schedule::StepSpec StepRunner::spec(int rank, const StepShape& shape) const {
   const comm::GridLayout& layout = grid_.layout();
   const std::vector<int> ep_ranks = layout.expert_parallel_ranks(rank);
-  schedule::TrainStepSpec spec;
+  schedule::StepSpec spec;
   spec.rank = rank;
   spec.groups = {{"world", layout.world_ranks()},
                  {"ep", ep_ranks},

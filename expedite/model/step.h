@@ -61,7 +61,7 @@ class StepRunner final : public runtime::TaskRunner {
   StepRunner(Parameters& parameters, const comm::ProcessGrid& grid, MemoryPool& pool);
 
   /// What build_train_step needs to know for rank `rank`'s part of a step.
-  [[nodiscard]] schedule::TrainStepSpec spec(int rank, const StepShape& shape) const;
+  [[nodiscard]] schedule::StepSpec spec(int rank, const StepShape& shape) const;
 
   /// Sets the input of the next step, whose schedule build_train_step(spec(...)) made; both are kept by
   /// reference until the step has run.

@@ -34,16 +34,24 @@ std::string_view name_of(Op op) {
       return "router";
     case Op::metadata:
       return "metadata";
+    case Op::shared_experts:
+      return "shared_experts";
     case Op::permute:
       return "permute";
     case Op::dispatch:
       return "dispatch";
     case Op::experts:
       return "experts";
+    case Op::node_sum:
+      return "node_sum";
     case Op::combine:
       return "combine";
     case Op::unpermute:
       return "unpermute";
+    case Op::retire:
+      return "retire";
+    case Op::boundary:
+      return "boundary";
     case Op::loss:
       return "loss";
     case Op::reduce_dense:
@@ -104,7 +112,11 @@ std::string label(const Task& task) {
     fmt::format_to(out, "mb{} ", task.micro_batch);
   }
   if (task.chunk >= 0) {
-    fmt::format_to(out, "c{} ", task.chunk);
+    if (task.chunks > 1) {
+      fmt::format_to(out, "c{}-{} ", task.chunk, task.chunk + task.chunks - 1);
+    } else {
+      fmt::format_to(out, "c{} ", task.chunk);
+    }
   }
   fmt::format_to(out, "{} {}", name_of(task.op), name_of(task.pass));
   return text;

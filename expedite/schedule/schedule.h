@@ -37,12 +37,16 @@ enum class Op : std::uint8_t {
   attention,       // norm, QKV, attention, output projection, residual; input_grad, weight_grad
   dense_mlp,       // norm, gate/up, SwiGLU, down, residual; input_grad, weight_grad
   router,          // norm, logits, top-k, dispatch plan; input_grad (with weight_grad inside: it is tiny)
-  metadata,        // all-gather of the dispatch counts
-  permute,         // token rows into dispatch order; input_grad
-  dispatch,        // all-to-all to the experts' ranks; input_grad
-  experts,         // grouped matmuls; input_grad, weight_grad
-  combine,         // all-to-all back; input_grad
-  unpermute,       // weighted sum and residual; input_grad
+  metadata,        // all-gather of the routing: once per layer, for all chunks and exchanges
+  shared_experts,  // the experts of every token; input_grad, weight_grad
+  permute,         // token rows in the order they are sent; input_grad: sums what comes back
+  dispatch,        // rows to the experts' ranks; input_grad. Inside a node: tells where they lie in memory
+  experts,         // grouped matmuls; recompute, input_grad, weight_grad
+  node_sum,        // sums of a node's outputs for tokens of other nodes; input_grad
+  combine,         // rows back to the tokens' ranks; input_grad. Inside a node: as dispatch
+  unpermute,       // sums of a token's outputs, and residual; input_grad: gradients in the order they are sent
+  retire,          // tells the node's ranks that what they share has been read; input_grad
+  boundary,        // activations from outside the step, gradients to it; input_grad
   loss,            // final norm, head and cross-entropy, with its gradients
   reduce_dense,    // gradient all-reduce over all ranks
   reduce_experts,  // gradient all-reduce over the replicas of an expert shard
@@ -75,6 +79,7 @@ struct Task {
   int layer = -1;  // -1: no layer (embedding, loss, whole-model tasks)
   int micro_batch = -1;
   int chunk = -1;
+  int chunks = 1;  // from `chunk` on
   std::vector<TaskId> after = {};
   std::optional<Communication> communication = std::nullopt;
   std::vector<BufferId> acquires = {};  // taken from the pool just before the task starts
@@ -99,6 +104,7 @@ struct LogicalBuffer {
   int layer = -1;
   int micro_batch = -1;
   int chunk = -1;
+  bool shared = false;              // in memory that all ranks of the node can read
   std::int64_t expected_bytes = 0;  // for prediction; the real size is bound when it is acquired
 };
 

@@ -3,40 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "expedite/schedule/verify.h"
+#include "tests/schedule/step_specs.h"
 
 namespace expedite::schedule {
 namespace {
-
-TrainStepSpec spec_of(int rank, int world, int ep, std::vector<bool> sparse) {
-  TrainStepSpec spec;
-  spec.rank = rank;
-  Group all{"world", std::vector<int>(static_cast<std::size_t>(world))};
-  std::iota(all.ranks.begin(), all.ranks.end(), 0);
-  Group expert_parallel{"ep", {}};
-  Group replicas{"expert_dp", {}};
-  for (int r = 0; r < world; ++r) {
-    if (r / ep == rank / ep) {
-      expert_parallel.ranks.push_back(r);
-    }
-    if (r % ep == rank % ep) {
-      replicas.ranks.push_back(r);
-    }
-  }
-  spec.groups = {all, expert_parallel, replicas};
-  spec.sparse = std::move(sparse);
-  spec.tokens = 128;
-  spec.hidden_size = 64;
-  spec.qkv_size = 96;
-  spec.query_size = 64;
-  spec.intermediate_size = 128;
-  spec.moe_intermediate_size = 32;
-  spec.experts = 8;
-  spec.experts_per_token = 2;
-  return spec;
-}
 
 int count(const Schedule& schedule, Op op, Pass pass) {
   return static_cast<int>(std::count_if(schedule.tasks.begin(), schedule.tasks.end(), [&](const Task& task) {
@@ -62,7 +34,7 @@ TEST(TrainStep, IsSoundOnEveryLayout) {
         for (const int variant : {0, 1, 2, 3}) {
           std::vector<Schedule> schedules;
           for (int rank = 0; rank < world; ++rank) {
-            TrainStepSpec spec = spec_of(rank, world, ep, sparse);
+            StepSpec spec = spec_of(rank, world, ep, sparse);
             spec.micro_batches = micro_batches;
             spec.training = variant != 0;
             spec.batch_aux_loss = variant == 2;
@@ -91,7 +63,7 @@ TEST(TrainStep, CommunicatesOnlyWithinGroupsOfSeveralRanks) {
 }
 
 TEST(TrainStep, ExchangesMetadataOncePerLayerAndMicroBatch) {
-  TrainStepSpec spec = spec_of(1, 4, 2, {true, false, true});
+  StepSpec spec = spec_of(1, 4, 2, {true, false, true});
   spec.micro_batches = 3;
   const Schedule schedule = build_train_step(spec);
   EXPECT_EQ(count(schedule, Op::metadata, Pass::forward), 2 * 3);
@@ -99,7 +71,7 @@ TEST(TrainStep, ExchangesMetadataOncePerLayerAndMicroBatch) {
 }
 
 TEST(TrainStep, ReducesGradientsOnceHoweverManyMicroBatches) {
-  TrainStepSpec spec = spec_of(0, 4, 2, {true, false, true});
+  StepSpec spec = spec_of(0, 4, 2, {true, false, true});
   spec.micro_batches = 3;
   const Schedule schedule = build_train_step(spec);
   EXPECT_EQ(count(schedule, Op::reduce_dense, Pass::update), 3 + 2);  // layers, embedding, head
@@ -125,7 +97,7 @@ TEST(TrainStep, PutsWeightGradientsUnderTheAllToAlls) {
 }
 
 TEST(TrainStep, EvaluationHoldsLessMemory) {
-  TrainStepSpec spec = spec_of(0, 2, 2, {true, false, true, true});
+  StepSpec spec = spec_of(0, 2, 2, {true, false, true, true});
   const std::int64_t training = forecast_memory(build_train_step(spec)).total_peak;
   spec.training = false;
   const std::int64_t evaluation = forecast_memory(build_train_step(spec)).total_peak;

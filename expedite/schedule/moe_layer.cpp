@@ -1,0 +1,391 @@
+#include "expedite/schedule/moe_layer.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace expedite::schedule {
+namespace {
+
+void append(std::vector<BufferKey>& list, const BufferKey& key) {
+  list.push_back(key);
+}
+
+}  // namespace
+
+const MoeLayer::Flow MoeLayer::kForward = {
+    Pass::forward,       Op::permute,         Op::dispatch,        Op::combine,        Op::unpermute,
+    Role::dispatch_send, Role::dispatch_recv, Role::expert_output, Role::combine_share, Role::combine_send,
+    Role::combine_recv};
+const MoeLayer::Flow MoeLayer::kBackward = {Pass::input_grad,
+                                            Op::unpermute,
+                                            Op::combine,
+                                            Op::dispatch,
+                                            Op::permute,
+                                            Role::grad_combine_send,
+                                            Role::grad_combine_recv,
+                                            Role::grad_expert_input,
+                                            Role::grad_dispatch_share,
+                                            Role::grad_dispatch_send,
+                                            Role::grad_dispatch_recv};
+
+MoeLayer::MoeLayer(StepWriter& writer, const StepSpec& spec, int layer)
+    : writer_(writer),
+      spec_(spec),
+      layer_(layer),
+      chunks_(spec.ep_plan.chunking.chunks),
+      stream_(spec.expert_parallel_stream) {}
+
+BufferKey MoeLayer::expert_key(Role role, int index) const {
+  return spec_.whole_layer_buffers() ? key(role) : key(role, index);
+}
+
+Work MoeLayer::work(Op op, const Flow& flow, int index, std::vector<TaskId> after) const {
+  return {.op = op, .pass = flow.pass, .layer = layer_, .after = std::move(after), .chunk = chunk(index)};
+}
+
+// ---- The order of a direction's tasks
+
+void MoeLayer::run(const Flow& flow, const Cover& cover) {
+  for (auto* tasks : {&packed_, &arrived_, &computed_, &returned_}) {
+    tasks->assign(static_cast<std::size_t>(chunks_), -1);
+  }
+  switch (spec_.ep_plan.pipeline) {
+    case ChunkPipeline::continuous:
+      return run_continuous(flow, cover);
+    case ChunkPipeline::pairwise:
+      return run_pairwise(flow, cover);
+    case ChunkPipeline::none:
+      return run_one_by_one(flow, cover);
+  }
+}
+
+/// A chunk's way out goes ahead of its predecessors' way back, since experts wait for it; unpacking lags, so
+/// that it finds its rows there.
+void MoeLayer::run_continuous(const Flow& flow, const Cover& cover) {
+  const int window = spec_.ep_plan.window;
+  for (int c = 0; c < std::min(window, chunks_); ++c) {
+    send_out(flow, c);
+  }
+  cover.first();
+  const int lag = std::max(1, window - 1);
+  for (int c = 0; c < chunks_; ++c) {
+    experts(flow, c);
+    if (c + window < chunks_) {
+      send_out(flow, c + window);
+    }
+    back(flow, c);
+    cover.behind_experts(c);
+    if (c >= lag) {
+      unpack(flow, c - lag);
+    }
+  }
+  cover.last();
+  for (int c = std::max(0, chunks_ - lag); c < chunks_; ++c) {
+    unpack(flow, c);
+  }
+}
+
+void MoeLayer::run_pairwise(const Flow& flow, const Cover& cover) {
+  for (int first = 0; first < chunks_; first += 2) {
+    const int end = std::min(first + 2, chunks_);
+    for (int c = first; c < end; ++c) {
+      send_out(flow, c);
+    }
+    if (first == 0) {
+      cover.first();
+    }
+    for (int c = first; c < end; ++c) {
+      experts(flow, c);
+      back(flow, c);
+      cover.behind_experts(c);
+    }
+    if (end == chunks_) {
+      cover.last();
+    }
+    for (int c = first; c < end; ++c) {
+      unpack(flow, c);
+    }
+  }
+}
+
+void MoeLayer::run_one_by_one(const Flow& flow, const Cover& cover) {
+  cover.first();
+  for (int c = 0; c < chunks_; ++c) {
+    send_out(flow, c);
+    experts(flow, c);
+    back(flow, c);
+    unpack(flow, c);
+    cover.behind_experts(c);
+  }
+  cover.last();
+}
+
+// ---- A chunk's tasks, in both directions
+
+void MoeLayer::send_out(const Flow& flow, int index) {
+  if (spec_.expert_parallel()) {
+    pack(flow, index);
+    out(flow, index);
+  }
+}
+
+void MoeLayer::pack(const Flow& flow, int index) {
+  Held held;
+  if (spec_.sends_rows()) {
+    append(held.acquires, key(flow.send, index));
+  }
+  if (spec_.shares_rows()) {
+    append(held.acquires, key(flow.recv, index));  // this rank's own rows lie there too
+  }
+  const bool forward = flow.pass == Pass::forward;
+  append(held.uses, forward ? key(Role::router) : BufferKey{Role::grad_hidden, layer_ + 1});
+  // Where rows go is this rank's own choice; how much its node shares, everybody's.
+  std::vector<TaskId> after;
+  if (forward && spec_.shares_rows()) {
+    after = {metadata_};
+  }
+  packed_[static_cast<std::size_t>(index)] = writer_.compute(work(flow.pack, flow, index, after), held);
+}
+
+void MoeLayer::out(const Flow& flow, int index) {
+  const auto c = static_cast<std::size_t>(index);
+  TaskId last = packed_[c];
+  if (spec_.sends_rows()) {
+    Held held = {.releases = {key(flow.send, index)}};
+    append(spec_.shares_rows() ? held.uses : held.acquires, key(flow.recv, index));
+    last = writer_.communicate(work(flow.out, flow, index, {last}), stream_, Collective::all_to_all,
+                               kExpertParallelGroup, held);
+  }
+  if (spec_.shares_rows()) {
+    last = writer_.communicate(work(flow.out, flow, index, {last}), Stream::intra, Collective::all_gather,
+                               kNodeGroup, {.uses = {key(flow.recv, index)}});
+  }
+  arrived_[c] = last;
+}
+
+void MoeLayer::experts(const Flow& flow, int index) {
+  const auto c = static_cast<std::size_t>(index);
+  const bool forward = flow.pass == Pass::forward;
+  if (!forward && spec_.ep_plan.recompute) {
+    recompute(index);
+  }
+  Held held = {.acquires = {key(flow.output, index)}};
+  if (spec_.shares_rows()) {
+    append(held.acquires, key(flow.share, index));
+    append(held.uses, key(flow.recv, index));
+  } else if (spec_.sends_rows()) {
+    append(held.acquires, key(flow.back_send, index));
+    append(held.releases, key(flow.recv, index));
+  }
+  forward ? hold_experts_forward(held, index) : hold_experts_backward(held, index);
+  std::vector<TaskId> after;
+  if (arrived_[c] >= 0) {
+    after = {arrived_[c]};
+  }
+  computed_[c] = writer_.compute(work(Op::experts, flow, index, after), held);
+}
+
+/// Experts keep for backward what it will read: nothing in evaluation, their input alone under recompute.
+void MoeLayer::hold_experts_forward(Held& held, int index) {
+  append(held.uses, key(Role::router));
+  const bool first = !spec_.whole_layer_buffers() || index == 0;
+  for (const Role role : {Role::expert_input, Role::experts}) {
+    append(first ? held.acquires : held.uses, expert_key(role, index));
+  }
+  if (!spec_.training || spec_.ep_plan.recompute) {
+    append(held.releases, expert_key(Role::experts, index));
+  }
+  if (!spec_.training) {
+    append(held.releases, expert_key(Role::expert_input, index));
+  }
+}
+
+void MoeLayer::hold_experts_backward(Held& held, int index) {
+  append(held.uses, {Role::grad_hidden, layer_ + 1});
+  append(held.uses, expert_key(Role::expert_input, index));
+  append(held.uses, expert_key(Role::experts, index));
+  const bool first = !spec_.whole_layer_buffers() || index == 0;
+  for (const Role role : {Role::grad_output, Role::grad_experts}) {
+    append(first ? held.acquires : held.uses, expert_key(role, index));
+  }
+}
+
+void MoeLayer::back(const Flow& flow, int index) {
+  const auto c = static_cast<std::size_t>(index);
+  if (spec_.shares_rows()) {
+    back_through_node(flow, index);
+  } else if (spec_.sends_rows()) {
+    returned_[c] = writer_.communicate(
+        work(flow.back, flow, index, {computed_[c]}), stream_, Collective::all_to_all, kExpertParallelGroup,
+        {.acquires = {key(flow.back_recv, index)}, .releases = {key(flow.back_send, index)}});
+  }
+}
+
+/// What a node's ranks computed for a token of another node is added up before it leaves.
+void MoeLayer::back_through_node(const Flow& flow, int index) {
+  const auto c = static_cast<std::size_t>(index);
+  // Whoever says so has also read all rows that it was sent.
+  const TaskId shared = writer_.communicate(
+      work(flow.back, flow, index, {computed_[c]}), Stream::intra, Collective::all_gather, kNodeGroup,
+      {.uses = {key(flow.share, index)}, .releases = {key(flow.recv, index)}});
+  returned_[c] = shared;
+  if (spec_.sends_rows()) {
+    const TaskId summed =
+        writer_.compute(work(Op::node_sum, flow, index, {shared}),
+                        {.acquires = {key(flow.back_send, index)}, .uses = {key(flow.output, index)}});
+    returned_[c] = writer_.communicate(
+        work(flow.back, flow, index, {summed}), stream_, Collective::all_to_all, kExpertParallelGroup,
+        {.acquires = {key(flow.back_recv, index)}, .releases = {key(flow.back_send, index)}});
+  }
+}
+
+void MoeLayer::unpack(const Flow& flow, int index) {
+  const auto c = static_cast<std::size_t>(index);
+  const bool forward = flow.pass == Pass::forward;
+  const bool last = index == chunks_ - 1;
+  Held held = {.releases = {key(flow.output, index)}};
+  if (spec_.sends_rows()) {
+    append(held.releases, key(flow.back_recv, index));
+  }
+  auto& results = index == 0 ? held.acquires : held.uses;
+  auto& inputs = last && (forward ? !spec_.training : false) ? held.releases : held.uses;
+  if (forward) {
+    append(results, {Role::hidden, layer_ + 1});
+    append(inputs, key(Role::mid));
+    append(inputs, key(Role::router));
+  } else {
+    append(results, key(Role::grad_mid));
+    append(results, key(Role::grad_weights));
+  }
+  if (spec_.shared_expert_intermediate_size > 0) {
+    append(last ? held.releases : held.uses, key(forward ? Role::shared_output : Role::grad_shared));
+  }
+  std::vector<TaskId> after;
+  if (returned_[c] >= 0) {
+    after = {returned_[c]};
+  }
+  const TaskId unpacked = writer_.compute(work(flow.unpack, flow, index, after), held);
+  if (spec_.shares_rows()) {
+    writer_.communicate(work(Op::retire, flow, index, {unpacked}), Stream::intra, Collective::all_gather,
+                        kNodeGroup, {.releases = {key(flow.share, index)}});
+  }
+}
+
+// ---- What runs besides
+
+void MoeLayer::recompute(int index) {
+  writer_.renew(expert_key(Role::experts, index));
+  writer_.compute(
+      {.op = Op::experts, .pass = Pass::recompute, .layer = layer_, .chunk = chunk(index)},
+      {.acquires = {expert_key(Role::experts, index)}, .uses = {expert_key(Role::expert_input, index)}});
+}
+
+/// Of chunks [first, first + count).
+void MoeLayer::weight_grad(int first, int count) {
+  const bool whole = spec_.whole_layer_buffers();
+  const bool last = !whole || first + count == chunks_;
+  Held held;
+  for (const Role role : {Role::expert_input, Role::experts, Role::grad_output, Role::grad_experts}) {
+    append(last ? held.releases : held.uses, expert_key(role, first));
+  }
+  weight_grad_ = writer_.compute({.op = Op::experts,
+                                  .pass = Pass::weight_grad,
+                                  .layer = layer_,
+                                  .chunk = chunk(first),
+                                  .chunks = count},
+                                 held);
+}
+
+/// A weight gradient over many chunks reads and writes the gradient once, and its products are large; but it
+/// must not come so late that compute has waited for communication before. So: the first half of the chunks
+/// when they are through, then the rest, under the last ways back.
+void MoeLayer::weight_grad_behind(int index) {
+  const bool continuous = spec_.ep_plan.pipeline == ChunkPipeline::continuous;
+  if (!spec_.whole_layer_buffers() || !continuous) {
+    weight_grad(index, 1);
+    return;
+  }
+  const int half = chunks_ >= 4 ? chunks_ / 2 : 0;
+  if (index + 1 == half) {
+    weight_grad(0, half);
+  } else if (index + 1 == chunks_) {
+    weight_grad(half, chunks_ - half);
+  }
+}
+
+/// Of the first or second half of the tokens, or both.
+void MoeLayer::shared_experts(Pass pass, int first_half, int halves) {
+  if (spec_.shared_expert_intermediate_size == 0) {
+    return;
+  }
+  Held held = {.uses = {key(Role::router)}};
+  const bool first = first_half == 0;
+  const bool last = first_half + halves == 2;
+  if (pass == Pass::forward) {
+    for (const Role role : {Role::shared_experts, Role::shared_output}) {
+      append(first ? held.acquires : held.uses, key(role));
+    }
+    if (last && !spec_.training) {
+      append(held.releases, key(Role::shared_experts));
+    }
+  } else if (pass == Pass::input_grad) {
+    held.acquires = {key(Role::grad_shared)};
+    held.uses = {key(Role::router), key(Role::shared_experts), {Role::grad_hidden, layer_ + 1}};
+  } else {
+    held.uses = {key(Role::router), key(Role::grad_shared), {Role::grad_hidden, layer_ + 1}};
+    held.releases = {key(Role::shared_experts)};
+  }
+  writer_.compute({.op = Op::shared_experts,
+                   .pass = pass,
+                   .layer = layer_,
+                   .chunk = halves == 2 ? -1 : first_half,
+                   .chunks = 1},
+                  held);
+}
+
+TaskId MoeLayer::forward() {
+  const TaskId router = writer_.compute({.op = Op::router, .layer = layer_},
+                                        {.acquires = {key(Role::router)}, .uses = {key(Role::mid)}});
+  if (spec_.expert_parallel()) {
+    metadata_ = writer_.communicate({.op = Op::metadata, .layer = layer_, .after = {router}}, stream_,
+                                    Collective::all_gather, kExpertParallelGroup);
+  }
+  const bool covers = spec_.expert_parallel() && spec_.ep_plan.pipeline != ChunkPipeline::none;
+  run(kForward, {.first = [&] { shared_experts(Pass::forward, 0, covers ? 1 : 2); },
+                 .behind_experts = [](int) {},
+                 .last =
+                     [&] {
+                       if (covers) {
+                         shared_experts(Pass::forward, 1, 1);
+                       }
+                     }});
+  return router;
+}
+
+TaskId MoeLayer::backward(const MoeBackward& context) {
+  const bool covers = spec_.ep_plan.pipeline != ChunkPipeline::none;
+  run(kBackward, {.first =
+                      [&] {
+                        context.filler();
+                        shared_experts(Pass::input_grad, 0, 2);
+                        if (!covers) {
+                          shared_experts(Pass::weight_grad, 0, 2);
+                        }
+                      },
+                  .behind_experts = [&](int index) { weight_grad_behind(index); },
+                  .last =
+                      [&] {
+                        if (covers) {
+                          shared_experts(Pass::weight_grad, 0, 2);
+                        }
+                      }});
+  writer_.compute({.op = Op::router, .pass = Pass::input_grad, .layer = layer_, .after = context.router_after},
+                  {.uses = {key(Role::grad_mid)},
+                   .releases = {key(Role::router),
+                                key(Role::grad_weights),
+                                key(Role::mid),
+                                {Role::grad_hidden, layer_ + 1}}});
+  return weight_grad_;
+}
+
+}  // namespace expedite::schedule

@@ -1,0 +1,61 @@
+// What a builder of steps needs to know about the model, the ranks and the plan.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "expedite/schedule/ep_plan.h"
+#include "expedite/schedule/schedule.h"
+
+namespace expedite::schedule {
+
+/// A step's groups, by index into Schedule::groups.
+inline constexpr GroupId kWorldGroup = 0;
+inline constexpr GroupId kExpertParallelGroup = 1;
+inline constexpr GroupId kExpertDataParallelGroup = 2;
+inline constexpr GroupId kNodeGroup = 3;  // the ranks of the ep group on this rank's node
+
+struct StepSpec {
+  int rank = 0;
+  std::vector<Group> groups;                      // world, ep, expert_dp, ep_node
+  Stream expert_parallel_stream = Stream::intra;  // inter when the job spans nodes
+  EpPlan ep_plan;
+  std::vector<bool> sparse;  // per layer: experts, or a dense MLP
+  int micro_batches = 1;
+  bool training = true;         // false: forward and loss only
+  bool batch_aux_loss = false;  // expert loads of a micro-step are summed before its backward
+  bool update = true;           // false: stop at reduced gradients
+
+  // For expected bytes: tokens per micro-batch on this rank, and sizes as in a model's configuration.
+  std::int64_t tokens = 0;
+  std::int64_t hidden_size = 0;
+  std::int64_t qkv_size = 0;
+  std::int64_t query_size = 0;
+  std::int64_t intermediate_size = 0;
+  std::int64_t moe_intermediate_size = 0;
+  std::int64_t shared_expert_intermediate_size = 0;  // 0: no shared experts
+  std::int64_t experts = 0;
+  std::int64_t experts_per_token = 0;
+  std::int64_t element_bytes = 2;
+
+  [[nodiscard]] int layers() const { return static_cast<int>(sparse.size()); }
+  [[nodiscard]] std::size_t group_size(GroupId group) const {
+    return groups[static_cast<std::size_t>(group)].ranks.size();
+  }
+  [[nodiscard]] bool expert_parallel() const { return group_size(kExpertParallelGroup) > 1; }
+  [[nodiscard]] bool hierarchical() const {
+    return ep_plan.dispatcher == Dispatcher::hierarchical ||
+           ep_plan.dispatcher == Dispatcher::hierarchical_dedup;
+  }
+  /// Rows lie in memory that the ranks of this node share.
+  [[nodiscard]] bool shares_rows() const { return hierarchical() && group_size(kNodeGroup) > 1; }
+  /// Rows are sent: to other nodes, or to any other rank where the dispatcher knows no nodes.
+  [[nodiscard]] bool sends_rows() const {
+    return expert_parallel() &&
+           (!hierarchical() || group_size(kNodeGroup) < group_size(kExpertParallelGroup));
+  }
+  /// Experts see all chunks of a layer in one buffer, so that weight gradients are one product over them.
+  [[nodiscard]] bool whole_layer_buffers() const { return training && !ep_plan.recompute; }
+};
+
+}  // namespace expedite::schedule

@@ -1,0 +1,141 @@
+#include "expedite/schedule/step_writer.h"
+
+#include <cmath>
+#include <utility>
+
+namespace expedite::schedule {
+namespace {
+
+/// Rows of the buffers between ranks, for `tokens` tokens of each rank and experts that are chosen evenly.
+double expected_rows(const StepSpec& spec, Role role, double tokens) {
+  const double copies = tokens * static_cast<double>(spec.experts_per_token);
+  const auto ranks = static_cast<double>(spec.group_size(kExpertParallelGroup));
+  if (category_of(role) == MemoryCategory::expert_activations) {
+    return copies;
+  }
+  if (spec.ep_plan.dispatcher == Dispatcher::alltoall) {
+    return copies * (ranks - 1.0) / ranks;
+  }
+  const double node = spec.hierarchical() ? static_cast<double>(spec.group_size(kNodeGroup)) : 1.0;
+  const double others = ranks / node - 1.0;
+  if (role == Role::combine_share || role == Role::grad_dispatch_share) {
+    const double wanted = 1.0 - std::pow(1.0 - 1.0 / ranks, static_cast<double>(spec.experts_per_token));
+    return tokens * (ranks - 1.0) * wanted;
+  }
+  const double wanted = spec.ep_plan.dispatcher == Dispatcher::hierarchical
+                            ? 1.0
+                            : 1.0 - std::pow(1.0 - node / ranks, static_cast<double>(spec.experts_per_token));
+  const double own = spec.shares_rows() && (role == Role::dispatch_recv || role == Role::grad_combine_recv) ? 1.0 : 0.0;
+  return tokens * (others * wanted + own);
+}
+
+}  // namespace
+
+StepWriter::StepWriter(const StepSpec& spec)
+    : spec_(spec), chunk_bounds_(chunk_bounds(spec.tokens, spec.ep_plan.chunking)) {
+  schedule_.rank = spec.rank;
+  schedule_.groups = spec.groups;
+}
+
+void StepWriter::begin_micro_batch(int micro_batch) {
+  micro_batch_ = micro_batch;
+  buffers_.clear();
+}
+
+TaskId StepWriter::compute(Work work, const Held& held) {
+  Task task;
+  task.op = work.op;
+  task.pass = work.pass;
+  task.layer = work.layer;
+  task.micro_batch = micro_batch_;
+  task.chunk = work.chunk;
+  task.chunks = work.chunks;
+  task.after = std::move(work.after);
+  task.acquires = ids(held.acquires);
+  task.uses = ids(held.uses);
+  task.releases = ids(held.releases);
+  schedule_.tasks.push_back(std::move(task));
+  return static_cast<TaskId>(schedule_.tasks.size()) - 1;
+}
+
+TaskId StepWriter::communicate(Work work, Stream stream, Collective collective, GroupId group,
+                               const Held& held) {
+  const TaskId id = compute(std::move(work), held);
+  Task& task = schedule_.tasks[static_cast<std::size_t>(id)];
+  task.stream = stream;
+  task.communication = Communication{.collective = collective, .group = group};
+  return id;
+}
+
+std::vector<BufferId> StepWriter::ids(const std::vector<BufferKey>& keys) {
+  std::vector<BufferId> result;
+  result.reserve(keys.size());
+  for (const BufferKey& key : keys) {
+    const auto [entry, added] = buffers_.try_emplace(key, static_cast<BufferId>(schedule_.buffers.size()));
+    if (added) {
+      const bool between_ranks = category_of(key.role) == MemoryCategory::communication;
+      const bool shared = key.role == Role::dispatch_recv || key.role == Role::grad_combine_recv ||
+                          key.role == Role::combine_share || key.role == Role::grad_dispatch_share;
+      schedule_.buffers.push_back({.role = static_cast<std::uint8_t>(key.role),
+                                   .category = category_of(key.role),
+                                   .layer = key.layer,
+                                   .micro_batch = micro_batch_,
+                                   .chunk = key.chunk,
+                                   .shared = between_ranks && shared && spec_.shares_rows(),
+                                   .expected_bytes = expected_bytes(key)});
+    }
+    result.push_back(entry->second);
+  }
+  return result;
+}
+
+std::int64_t StepWriter::expected_bytes(const BufferKey& key) const {
+  const std::int64_t t =
+      key.chunk < 0 ? spec_.tokens
+                    : chunk_bounds_[static_cast<std::size_t>(key.chunk) + 1] - chunk_bounds_[static_cast<std::size_t>(key.chunk)];
+  const std::int64_t element = spec_.element_bytes;
+  const std::int64_t k = spec_.experts_per_token;
+  const std::int64_t row = spec_.hidden_size * element;
+  const auto rows = static_cast<std::int64_t>(expected_rows(spec_, key.role, static_cast<double>(t)));
+  switch (key.role) {
+    case Role::hidden:
+    case Role::mid:
+    case Role::grad_hidden:
+    case Role::grad_mid:
+    case Role::shared_output:
+      return t * row;
+    case Role::attention:
+      return t * (row + (spec_.qkv_size + spec_.query_size) * element + 8);
+    case Role::grad_attention:
+      return t * spec_.qkv_size * element;
+    case Role::mlp:
+      return t * (row + 3 * spec_.intermediate_size * element + 4);
+    case Role::grad_mlp:
+      return t * 2 * spec_.intermediate_size * element;
+    case Role::shared_experts:
+      return t * (3 * spec_.shared_expert_intermediate_size * element + 4);
+    case Role::grad_shared:
+      return t * (row + 2 * spec_.shared_expert_intermediate_size * element + 4);
+    case Role::router:
+      return t * (row + 4 + 8 * spec_.experts + 8 * k);
+    case Role::grad_weights:
+      return t * k * 4;
+    case Role::expert_input:
+      return rows * (row + 4);
+    case Role::experts:
+      return rows * 3 * spec_.moe_intermediate_size * element;
+    case Role::grad_experts:
+      return rows * 2 * spec_.moe_intermediate_size * element;
+    case Role::dispatch_send:
+    case Role::dispatch_recv:
+    case Role::grad_expert_input:
+    case Role::grad_dispatch_share:
+    case Role::grad_dispatch_send:
+    case Role::grad_dispatch_recv:
+      return rows * (row + 4 * k);
+    default:
+      return rows * row;
+  }
+}
+
+}  // namespace expedite::schedule
