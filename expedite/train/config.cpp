@@ -9,8 +9,8 @@
 
 #include "expedite/base/error.h"
 #include "expedite/base/text.h"
+#include "expedite/base/yaml.h"
 #include "expedite/train/config_schema.h"
-#include "expedite/train/yaml_json.h"
 
 namespace expedite::train {
 namespace {

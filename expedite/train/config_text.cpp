@@ -3,9 +3,9 @@
 #include <type_traits>
 
 #include "expedite/base/error.h"
+#include "expedite/base/yaml.h"
 #include "expedite/train/config.h"
 #include "expedite/train/config_schema.h"
-#include "expedite/train/yaml_json.h"
 
 namespace expedite::train {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace expedite::train {
+namespace expedite {
 
 /// Where a YAML text came from, for messages.
 struct YamlSource {
@@ -31,4 +31,4 @@ struct YamlSource {
 /// `text` as a YAML scalar that reads as this very string: plain where possible, else in double quotes.
 [[nodiscard]] std::string yaml_string(const std::string& text);
 
-}  // namespace expedite::train
+}  // namespace expedite

@@ -1,4 +1,4 @@
-#include "expedite/train/yaml_json.h"
+#include "expedite/base/yaml.h"
 
 #include <algorithm>
 #include <charconv>
@@ -8,7 +8,7 @@
 
 #include "expedite/base/error.h"
 
-namespace expedite::train {
+namespace expedite {
 namespace {
 
 constexpr int kMaxDepth = 64;
@@ -192,4 +192,4 @@ std::string yaml_string(const std::string& text) {
   return nlohmann::json(text).dump();
 }
 
-}  // namespace expedite::train
+}  // namespace expedite

@@ -1,0 +1,211 @@
+#include "expedite/cost/cluster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "expedite/base/error.h"
+#include "expedite/cost/yaml_fields.h"
+
+namespace expedite::cost {
+namespace {
+
+constexpr std::int64_t kVersion = 1;  // of the format
+
+DType read_dtype(YamlFields& fields) {
+  return fields.choice("dtype", {"bf16", "f32"}) == "bf16" ? DType::bf16 : DType::f32;
+}
+
+MatmulRate read_matmul_rate(YamlFields fields) {
+  const MatmulRate rate{.m = fields.count("m"),
+                        .n = fields.count("n"),
+                        .k = fields.count("k"),
+                        .flops_per_s = fields.positive("flops_per_s")};
+  fields.finish();
+  return rate;
+}
+
+MatmulRates read_matmul_rates(YamlFields fields) {
+  MatmulRates rates{.dtype = read_dtype(fields), .peak_flops_per_s = fields.positive("peak_flops_per_s")};
+  for (YamlFields& shape : fields.list("shapes")) {
+    rates.shapes.push_back(read_matmul_rate(std::move(shape)));
+  }
+  fields.finish();
+  return rates;
+}
+
+Cache read_cache(YamlFields fields) {
+  const Cache cache{.level = fields.count("level"),
+                    .bytes = fields.count("bytes"),
+                    .cores = fields.count("cores"),
+                    .read_bytes_per_s = fields.positive("read_bytes_per_s"),
+                    .copy_bytes_per_s = fields.positive("copy_bytes_per_s")};
+  fields.finish();
+  return cache;
+}
+
+Device read_device(YamlFields fields) {
+  Device device{.kind = fields.text("kind"),
+                .cores = fields.count("cores"),
+                .memory_read_bytes_per_s = fields.positive("memory_read_bytes_per_s"),
+                .memory_copy_bytes_per_s = fields.positive("memory_copy_bytes_per_s")};
+  for (YamlFields& rates : fields.list("matmul")) {
+    device.matmul.push_back(read_matmul_rates(std::move(rates)));
+  }
+  for (YamlFields& cache : fields.list("caches")) {
+    device.caches.push_back(read_cache(std::move(cache)));
+  }
+  fields.finish();
+  return device;
+}
+
+MessageBandwidth read_message_bandwidth(YamlFields fields) {
+  const MessageBandwidth bandwidth{.message_bytes = fields.count("message_bytes"),
+                                   .bytes_per_s = fields.positive("bytes_per_s")};
+  fields.finish();
+  return bandwidth;
+}
+
+Link read_link(YamlFields fields) {
+  Link link{.name = fields.choice("name", {std::string(kIntraNode), std::string(kInterNode)}),
+            .latency_s = fields.positive("latency_s"),
+            .message_rate_per_s = fields.positive("message_rate_per_s"),
+            .bandwidth_bytes_per_s = fields.positive("bandwidth_bytes_per_s"),
+            .pair_bandwidth_bytes_per_s = fields.positive("pair_bandwidth_bytes_per_s")};
+  for (YamlFields& bandwidth : fields.list("bandwidth_by_size")) {
+    link.bandwidth_by_size.push_back(read_message_bandwidth(std::move(bandwidth)));
+  }
+  fields.finish();
+  return link;
+}
+
+/// What no key can be wrong about alone.
+void check(const Cluster& cluster, const std::string& where) {
+  require(!cluster.devices.empty(), "{}: devices is empty; at least one kind is needed", where);
+  std::set<std::string> kinds;
+  for (const Device& device : cluster.devices) {
+    require(kinds.insert(device.kind).second, "{}: devices has the kind {} twice; keep one", where,
+            device.kind);
+  }
+  std::set<std::string> names;
+  for (const Link& link : cluster.links) {
+    require(names.insert(link.name).second, "{}: links has {} twice; keep one", where, link.name);
+  }
+  require(cluster.ranks_per_node == 1 || names.contains(std::string(kIntraNode)),
+          "{}: {} ranks per node need a link named {}", where, cluster.ranks_per_node, kIntraNode);
+  require(cluster.nodes == 1 || names.contains(std::string(kInterNode)), "{}: {} nodes need a link named {}",
+          where, cluster.nodes, kInterNode);
+}
+
+/// Lines of YAML, indented.
+class Writer {
+ public:
+  template <typename... Args>
+  void line(int indent, fmt::format_string<Args...> format, Args&&... args) {
+    text_ += std::string(static_cast<std::size_t>(indent), ' ');
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+    text_ += '\n';
+  }
+  /// A key whose value is a list; an empty one is said to be so.
+  void list(int indent, std::string_view key, bool empty) { line(indent, "{}:{}", key, empty ? " []" : ""); }
+  [[nodiscard]] std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+void write(Writer& out, const Device& device) {
+  out.line(2, "- kind: {}", yaml_string(device.kind));
+  out.line(4, "cores: {}  # of one rank", device.cores);
+  out.line(4, "memory_read_bytes_per_s: {}", device.memory_read_bytes_per_s);
+  out.line(4, "memory_copy_bytes_per_s: {}  # bytes read and bytes written", device.memory_copy_bytes_per_s);
+  out.list(4, "matmul", device.matmul.empty());
+  for (const MatmulRates& rates : device.matmul) {
+    out.line(6, "- dtype: {}", name_of(rates.dtype));
+    out.line(8, "peak_flops_per_s: {}", rates.peak_flops_per_s);
+    out.list(8, "shapes", rates.shapes.empty());
+    for (const MatmulRate& rate : rates.shapes) {
+      out.line(10, "- {{m: {}, n: {}, k: {}, flops_per_s: {}}}", rate.m, rate.n, rate.k, rate.flops_per_s);
+    }
+  }
+  out.list(4, "caches", device.caches.empty());
+  for (const Cache& cache : device.caches) {
+    out.line(6, "- {{level: {}, bytes: {}, cores: {}, read_bytes_per_s: {}, copy_bytes_per_s: {}}}",
+             cache.level, cache.bytes, cache.cores, cache.read_bytes_per_s, cache.copy_bytes_per_s);
+  }
+}
+
+void write(Writer& out, const Link& link) {
+  out.line(2, "- name: {}", link.name);
+  out.line(4, "latency_s: {}  # of a small message, one way", link.latency_s);
+  out.line(4, "message_rate_per_s: {}", link.message_rate_per_s);
+  out.line(4, "bandwidth_bytes_per_s: {}  # all ranks at once", link.bandwidth_bytes_per_s);
+  out.line(4, "pair_bandwidth_bytes_per_s: {}  # two ranks alone", link.pair_bandwidth_bytes_per_s);
+  out.list(4, "bandwidth_by_size", link.bandwidth_by_size.empty());
+  for (const MessageBandwidth& point : link.bandwidth_by_size) {
+    out.line(6, "- {{message_bytes: {}, bytes_per_s: {}}}", point.message_bytes, point.bytes_per_s);
+  }
+}
+
+}  // namespace
+
+const Link* Cluster::find_link(std::string_view link) const {
+  const auto found = std::ranges::find(links, link, &Link::name);
+  return found == links.end() ? nullptr : &*found;
+}
+
+Cluster parse_cluster(std::string_view yaml, const std::string& where) {
+  const YamlSource source{.name = where};
+  YamlFields fields(load_yaml(std::string(yaml), source), "", source);
+  const std::int64_t version = fields.count("expedite_cluster");
+  require(version == kVersion,
+          "{}: expedite_cluster = {}: this program reads version {}; run expedite probe again", where,
+          version, kVersion);
+  Cluster cluster{.name = fields.text("name"),
+                  .nodes = fields.count("nodes"),
+                  .ranks_per_node = fields.count("ranks_per_node")};
+  for (YamlFields& device : fields.list("devices")) {
+    cluster.devices.push_back(read_device(std::move(device)));
+  }
+  for (YamlFields& link : fields.list("links")) {
+    cluster.links.push_back(read_link(std::move(link)));
+  }
+  fields.finish();
+  check(cluster, where);
+  return cluster;
+}
+
+Cluster read_cluster(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  require(file.is_open(), "{}: cannot open the cluster: {}", path, std::strerror(errno));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  require(!file.bad(), "{}: cannot read the cluster: {}", path, std::strerror(errno));
+  return parse_cluster(text, path);
+}
+
+std::string to_yaml(const Cluster& cluster) {
+  Writer out;
+  out.line(0,
+           "# A cluster as expedite probe measured it. Rates are of one rank while all ranks are at work;");
+  out.line(0, "# a link's are one way while both ways are in use. _s: seconds.");
+  out.line(0, "expedite_cluster: {}  # version of this format", kVersion);
+  out.line(0, "name: {}", yaml_string(cluster.name));
+  out.line(0, "nodes: {}", cluster.nodes);
+  out.line(0, "ranks_per_node: {}", cluster.ranks_per_node);
+  out.list(0, "devices", cluster.devices.empty());
+  for (const Device& device : cluster.devices) {
+    write(out, device);
+  }
+  out.list(0, "links", cluster.links.empty());
+  for (const Link& link : cluster.links) {
+    write(out, link);
+  }
+  return out.take();
+}
+
+}  // namespace expedite::cost

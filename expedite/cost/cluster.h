@@ -1,0 +1,99 @@
+// A cluster as measured: how fast its devices compute and copy, and how fast its links carry. `expedite
+// probe` writes it as YAML; predictions read it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "expedite/tensor/dtype.h"
+
+namespace expedite::cost {
+
+/// The speed of one product [M, K] · [K, N]. A multiplication and an addition are two FLOP.
+struct MatmulRate {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  double flops_per_s = 0.0;
+
+  bool operator==(const MatmulRate&) const = default;
+};
+
+struct MatmulRates {
+  DType dtype = DType::bf16;      // of both factors; sums are f32
+  double peak_flops_per_s = 0.0;  // of the fastest large product
+  std::vector<MatmulRate> shapes;
+
+  bool operator==(const MatmulRates&) const = default;
+};
+
+struct Cache {
+  std::int64_t level = 1;
+  std::int64_t bytes = 0;
+  std::int64_t cores = 1;         // that share it
+  double read_bytes_per_s = 0.0;  // of one rank, with data that the cache holds
+  double copy_bytes_per_s = 0.0;  // bytes read and bytes written both count
+
+  bool operator==(const Cache&) const = default;
+};
+
+/// What one rank computes with, measured while all ranks of its node do the same.
+struct Device {
+  std::string kind = "cpu";
+  std::int64_t cores = 1;  // of one rank
+  double memory_read_bytes_per_s = 0.0;
+  double memory_copy_bytes_per_s = 0.0;  // bytes read and bytes written both count
+  std::vector<MatmulRates> matmul;
+  std::vector<Cache> caches;  // smallest first
+
+  bool operator==(const Device&) const = default;
+};
+
+/// The bandwidth with messages of one size.
+struct MessageBandwidth {
+  std::int64_t message_bytes = 0;
+  double bytes_per_s = 0.0;
+
+  bool operator==(const MessageBandwidth&) const = default;
+};
+
+inline constexpr std::string_view kIntraNode = "intra_node";
+inline constexpr std::string_view kInterNode = "inter_node";
+
+/// The links of one level. Bandwidths and rates are those of one rank in one direction, while it sends and
+/// receives at once.
+struct Link {
+  std::string name = std::string(kIntraNode);
+  double latency_s = 0.0;                           // of a small message, one way
+  double message_rate_per_s = 0.0;                  // of small messages, many under way
+  double bandwidth_bytes_per_s = 0.0;               // large messages, all ranks of all nodes at once
+  double pair_bandwidth_bytes_per_s = 0.0;          // large messages, two ranks alone
+  std::vector<MessageBandwidth> bandwidth_by_size;  // all ranks at once
+
+  bool operator==(const Link&) const = default;
+};
+
+struct Cluster {
+  std::string name = "cluster";
+  std::int64_t nodes = 1;
+  std::int64_t ranks_per_node = 1;
+  std::vector<Device> devices;  // one per kind; ranks compute on the first
+  std::vector<Link> links;      // intra_node with several ranks per node, inter_node with several nodes
+
+  [[nodiscard]] std::int64_t ranks() const { return nodes * ranks_per_node; }
+  /// The level of that name, or null.
+  [[nodiscard]] const Link* find_link(std::string_view link) const;
+
+  bool operator==(const Cluster&) const = default;
+};
+
+/// Reads what to_yaml writes. Throws Error naming `where` with the line, the key, and what is legal.
+[[nodiscard]] Cluster parse_cluster(std::string_view yaml, const std::string& where);
+[[nodiscard]] Cluster read_cluster(const std::string& path);
+
+/// With the unit of every number in its key or beside it; reads as an equal cluster.
+[[nodiscard]] std::string to_yaml(const Cluster& cluster);
+
+}  // namespace expedite::cost
