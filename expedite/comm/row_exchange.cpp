@@ -73,6 +73,8 @@ RowExchange::RowExchange(const Communicator& communicator, const RowExchangeArgs
   require(args.src_rows.size() == ranks && args.dst_rows.size() == ranks,
           "{}: {} counts to send and {} to receive for {} ranks", state_->where, args.src_rows.size(),
           args.dst_rows.size(), ranks);
+  require(args.node.empty() || args.node.size() == ranks, "{}: the nodes of {} ranks for {}", state_->where,
+          args.node.size(), ranks);
   const RowLayout src = row_layout(args.src_rows, args.row_bytes);
   const RowLayout dst = row_layout(args.dst_rows, args.row_bytes);
   const auto self = static_cast<std::size_t>(communicator.rank());
@@ -97,7 +99,8 @@ RowExchange::RowExchange(const Communicator& communicator, const RowExchangeArgs
   for (std::size_t step = 1; step < ranks; ++step) {  // each rank starts with another peer
     const std::size_t peer = (self + step) % ranks;
     if (src.counts[peer] > 0) {
-      bytes_ += src.counts[peer] * args.row_bytes;
+      const bool leaves_node = !args.node.empty() && args.node[peer] != args.node[self];
+      (leaves_node ? traffic_.inter_node : traffic_.intra_node) += src.counts[peer] * args.row_bytes;
       check(MPI_Isend(src_data + src.byte_offsets[peer], src.counts[peer], type.handle(),
                       static_cast<int>(peer), kTag, communicator.handle(),
                       &state_->requests.emplace_back(MPI_REQUEST_NULL)),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "expedite/comm/communicator.h"
+#include "expedite/comm/traffic.h"
 
 namespace expedite::comm {
 
@@ -30,6 +31,7 @@ struct RowExchangeArgs {
   void* dst = nullptr;
   std::span<const std::int64_t> dst_rows;
   std::int64_t row_bytes = 0;
+  std::span<const int> node = {};  // of each rank, to tell traffic by level; empty: all of one
 };
 
 /// An all-to-all under way. The buffers must stay until it is complete, `src` unchanged; the spans of counts
@@ -47,12 +49,13 @@ class RowExchange {
   [[nodiscard]] bool test();
   void wait();
   /// Bytes sent to other ranks.
-  [[nodiscard]] std::int64_t bytes() const { return bytes_; }
+  [[nodiscard]] std::int64_t bytes() const { return traffic_.intra_node + traffic_.inter_node; }
+  [[nodiscard]] const RowTraffic& rows() const { return traffic_; }
 
  private:
   struct State;
   std::unique_ptr<State> state_;
-  std::int64_t bytes_ = 0;
+  RowTraffic traffic_;
 };
 
 }  // namespace expedite::comm

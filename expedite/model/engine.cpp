@@ -14,7 +14,7 @@ Engine::Engine(Parameters& parameters, const comm::ProcessGrid& grid, MemoryPool
     : grid_(grid),
       options_(options),
       trace_(std::max(options.traced_steps, 1)),
-      runner_(parameters, grid, pool),
+      runner_(parameters, grid, pool, options.ep_plan),
       control_(grid.world(), {.report = [this] { return runtime::to_string(executor_->status()); }}),
       wait_hook_([this](auto waited, const std::string& where) { watch_wait(waited, where); }) {
   runtime::ExecutorOptions executor;
@@ -27,6 +27,7 @@ Engine::Engine(Parameters& parameters, const comm::ProcessGrid& grid, MemoryPool
   executor.poll = [this] { control_.poll(); };
   executor.compute_thread_setup = [threads = options.threads] { omp_set_num_threads(threads); };
   executor.trace = &trace_;
+  executor.shared_pool = runner_.shared_pool();
   executor_ = std::make_unique<runtime::Executor>(pool, std::move(executor));
 }
 
@@ -42,28 +43,29 @@ void Engine::watch_wait(std::chrono::duration<double> waited, const std::string&
   }
 }
 
-void Engine::prepare(const StepShape& shape) {
-  if (!verified_.empty() && shape == shape_) {
+void Engine::prepare(const StepShape& shape, Build build) {
+  const std::pair wanted(shape, build);
+  if (prepared_ == wanted) {
     return;
   }
-  if (std::find(verified_.begin(), verified_.end(), shape) == verified_.end()) {
+  if (std::find(verified_.begin(), verified_.end(), wanted) == verified_.end()) {
     if (grid_.rank() == 0) {  // builders are pure: one rank can see what all ranks will do
       std::vector<schedule::Schedule> all;
       for (int rank = 0; rank < grid_.size(); ++rank) {
-        all.push_back(schedule::build_train_step(runner_.spec(rank, shape)));
+        all.push_back(build(runner_.spec(rank, shape)));
       }
       const std::vector<std::string> faults = schedule::verify(all);
       require(faults.empty(), "the schedule of the step is unsound: {}", fmt::join(faults, "; "));
     }
-    verified_.push_back(shape);
+    verified_.push_back(wanted);
   }
-  shape_ = shape;
-  schedule_ = schedule::build_train_step(runner_.spec(grid_.rank(), shape));
+  prepared_ = wanted;
+  spec_ = runner_.spec(grid_.rank(), shape);
+  schedule_ = build(spec_);
 }
 
-StepResult Engine::run(const StepShape& shape, const StepRunner::Input& input, const StepOptions& options) {
-  prepare(shape);
-  runner_.begin(schedule_, input, options);
+void Engine::execute(const StepRunner::Input& input, const StepOptions& options) {
+  runner_.begin(spec_, schedule_, input, options);
   try {
     executor_->run(schedule_, runner_);
   } catch (const Error& error) {
@@ -72,7 +74,19 @@ StepResult Engine::run(const StepShape& shape, const StepRunner::Input& input, c
     }
     throw;
   }
+}
+
+StepResult Engine::run(const StepShape& shape, const StepRunner::Input& input, const StepOptions& options) {
+  prepare(shape, schedule::build_train_step);
+  execute(input, options);
   return runner_.result();
+}
+
+void Engine::run_moe_layer(const StepShape& shape, const StepRunner::Input& input, const StepOptions& options,
+                           const StepRunner::Boundary& boundary) {
+  prepare(shape, schedule::build_moe_layer_step);
+  runner_.set_boundary(boundary);
+  execute(input, options);
 }
 
 ExpertShard expert_shard(const ModelConfig& config, const comm::ProcessGrid& grid) {

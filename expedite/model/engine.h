@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "expedite/comm/control_channel.h"
@@ -17,6 +19,7 @@ namespace expedite::model {
 
 struct EngineOptions {
   int threads = 1;  // cores of the compute stream
+  schedule::EpPlan ep_plan = {};
   double collective_timeout_s =
       300.0;             // a communication that takes longer ends the job with a report; 0: no limit
   int traced_steps = 0;  // how many of the latest steps' events are kept
@@ -32,6 +35,10 @@ class Engine {
   /// fail_job).
   StepResult run(const StepShape& shape, const StepRunner::Input& input, const StepOptions& options);
 
+  /// As run(), of the model's first layer alone, which has experts: forward and, with shape.training, backward.
+  void run_moe_layer(const StepShape& shape, const StepRunner::Input& input, const StepOptions& options,
+                     const StepRunner::Boundary& boundary);
+
   /// Prints why on every rank, and ends the job.
   [[noreturn]] void fail_job(std::string_view reason) { control_.announce_failure(reason); }
 
@@ -41,7 +48,9 @@ class Engine {
   [[nodiscard]] const schedule::Schedule& schedule() const { return schedule_; }
 
  private:
-  void prepare(const StepShape& shape);
+  using Build = schedule::Schedule (*)(const schedule::StepSpec&);
+  void prepare(const StepShape& shape, Build build);
+  void execute(const StepRunner::Input& input, const StepOptions& options);
   /// Meanwhile, in communication outside of steps: answers other ranks, and ends the job after the time
   /// limit.
   void watch_wait(std::chrono::duration<double> waited, const std::string& where);
@@ -53,8 +62,9 @@ class Engine {
   std::unique_ptr<runtime::Executor> executor_;
   comm::ControlChannel control_;
   comm::WaitHook wait_hook_;
-  std::vector<StepShape> verified_;
-  StepShape shape_;
+  std::vector<std::pair<StepShape, Build>> verified_;
+  std::optional<std::pair<StepShape, Build>> prepared_;
+  schedule::StepSpec spec_;
   schedule::Schedule schedule_;
 };
 

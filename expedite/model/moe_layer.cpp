@@ -1,6 +1,9 @@
 #include "expedite/model/moe_layer.h"
 
+#include <vector>
+
 #include "expedite/kernels/elementwise.h"
+#include "expedite/kernels/grouped_matmul.h"
 #include "expedite/kernels/matmul.h"
 #include "expedite/kernels/rms_norm.h"
 #include "expedite/kernels/router.h"
@@ -27,6 +30,29 @@ ConstTensorView as_f32(ConstTensorView x, Buffer& scratch, MemoryPool& pool) {
   return converted;
 }
 
+/// Each expert's rows of a matrix (or vector).
+std::vector<TensorView> slices(TensorView matrix, const moe::RowBlocks& blocks) {
+  std::vector<TensorView> result;
+  result.reserve(blocks.begin.size());
+  for (std::size_t e = 0; e < blocks.begin.size(); ++e) {
+    result.push_back(matrix.slice(blocks.begin[e], blocks.rows[e]));
+  }
+  return result;
+}
+
+std::vector<ConstTensorView> slices(ConstTensorView matrix, const moe::RowBlocks& blocks) {
+  std::vector<ConstTensorView> result;
+  result.reserve(blocks.begin.size());
+  for (std::size_t e = 0; e < blocks.begin.size(); ++e) {
+    result.push_back(matrix.slice(blocks.begin[e], blocks.rows[e]));
+  }
+  return result;
+}
+
+ConstTensorView readable(const TensorView& view) {
+  return view;
+}
+
 }  // namespace
 
 RouterActivations::RouterActivations(Arena& arena, const ModelConfig& config, std::int64_t tokens,
@@ -36,8 +62,15 @@ RouterActivations::RouterActivations(Arena& arena, const ModelConfig& config, st
       logits(arena.take(DType::f32, {tokens, config.experts})),
       scores(arena.take(DType::f32, {tokens, config.experts})),
       experts(arena.take(DType::i32, {tokens, config.experts_per_token})),
-      weights(arena.take(DType::f32, {tokens, config.experts_per_token})),
-      position(arena.take(DType::i32, {tokens, config.experts_per_token})) {}
+      weights(arena.take(DType::f32, {tokens, config.experts_per_token})) {}
+
+GatedRows::GatedRows(Arena& arena, const ModelConfig& config, std::int64_t row_count, DType dtype)
+    : rows(arena.take(dtype, {row_count, config.hidden_size})),
+      gates(arena.take(DType::f32, {row_count, config.experts_per_token})) {}
+
+ExpertInput::ExpertInput(Arena& arena, const ModelConfig& config, std::int64_t row_count, DType dtype)
+    : rows(arena.take(dtype, {row_count, config.hidden_size})),
+      weights(arena.take(DType::f32, {row_count})) {}
 
 ExpertActivations::ExpertActivations(Arena& arena, const ModelConfig& config, std::int64_t rows, DType dtype)
     : gate_up(arena.take(dtype, {rows, 2 * config.moe_intermediate_size})),
@@ -74,28 +107,50 @@ void router_backward(LayerWeights& weights, ConstTensorView mid, const RouterAct
   kernels::add(grad_hidden, grad_mid);
 }
 
-void experts_forward(const MoeWeights& weights, const kernels::RowGroups& groups, ConstTensorView input,
-                     ExpertActivations& kept, TensorView output) {
-  kernels::grouped_matmul(groups, input, weights.gate_up->weight, kept.gate_up);
-  kernels::swiglu(kept.gate_up, kept.activated);
-  kernels::grouped_matmul(groups, kept.activated, weights.down->weight, output);
+void experts_activate(const MoeWeights& weights, const moe::RowBlocks& blocks, const ExpertInput& input,
+                      ExpertActivations& kept) {
+  kernels::grouped_matmul(slices(readable(input.rows), blocks), weights.gate_up->weight,
+                          slices(kept.gate_up, blocks));
+  const std::vector<TensorView> gate_up = slices(kept.gate_up, blocks);
+  const std::vector<TensorView> activated = slices(kept.activated, blocks);
+  for (std::size_t e = 0; e < gate_up.size(); ++e) {
+    kernels::swiglu(gate_up[e], input.weights.slice(blocks.begin[e], blocks.rows[e]), activated[e]);
+  }
 }
 
-void experts_input_grad(const MoeWeights& weights, const kernels::RowGroups& groups,
+void experts_forward(const MoeWeights& weights, const moe::RowBlocks& blocks, const ExpertActivations& kept,
+                     const moe::RowBlocks& output_blocks, TensorView output) {
+  kernels::grouped_matmul(slices(readable(kept.activated), blocks), weights.down->weight,
+                          slices(output, output_blocks));
+}
+
+void experts_input_grad(const MoeWeights& weights, const moe::RowBlocks& blocks, const ExpertInput& input,
                         const ExpertActivations& kept, ConstTensorView grad_output, TensorView grad_gate_up,
-                        TensorView grad_input, MemoryPool& pool) {
-  const Buffer scratch = pool.allocate(kept.activated.bytes(), MemoryCategory::workspace);
-  const TensorView grad_activated = scratch.view(kept.activated.dtype(), kept.activated.shape());
-  kernels::grouped_matmul_input_grad(groups, grad_output, weights.down->weight, grad_activated);
-  kernels::swiglu_backward(grad_activated, kept.gate_up, grad_gate_up);
-  kernels::grouped_matmul_input_grad(groups, grad_gate_up, weights.gate_up->weight, grad_input);
+                        const moe::RowBlocks& input_blocks, TensorView grad_input, TensorView grad_weights,
+                        MemoryPool& pool) {
+  const DType dtype = kept.activated.dtype();
+  const Shape shape = {input_blocks.total, kept.activated.columns()};
+  const Buffer scratch = pool.allocate(shape.elements() * size_of(dtype), MemoryCategory::expert_activations);
+  const std::vector<TensorView> grad_activated = slices(scratch.view(dtype, shape), input_blocks);
+  kernels::grouped_matmul_input_grad(slices(grad_output, blocks), weights.down->weight, grad_activated);
+  for (std::size_t e = 0; e < grad_activated.size(); ++e) {
+    const std::int64_t begin = blocks.begin[e];
+    const std::int64_t rows = blocks.rows[e];
+    kernels::swiglu_backward(grad_activated[e], kept.gate_up.slice(begin, rows),
+                             input.weights.slice(begin, rows), grad_gate_up.slice(begin, rows),
+                             grad_weights.slice(input_blocks.begin[e], rows));
+  }
+  kernels::grouped_matmul_input_grad(slices(readable(grad_gate_up), blocks), weights.gate_up->weight,
+                                     slices(grad_input, input_blocks));
 }
 
-void experts_weight_grad(MoeWeights& weights, const kernels::RowGroups& groups, ConstTensorView input,
+void experts_weight_grad(MoeWeights& weights, const moe::RowBlocks& blocks, const ExpertInput& input,
                          const ExpertActivations& kept, ConstTensorView grad_output,
                          ConstTensorView grad_gate_up) {
-  kernels::grouped_matmul_weight_grad(groups, grad_output, kept.activated, weights.down->gradient, true);
-  kernels::grouped_matmul_weight_grad(groups, grad_gate_up, input, weights.gate_up->gradient, true);
+  kernels::grouped_matmul_weight_grad(slices(grad_output, blocks), slices(readable(kept.activated), blocks),
+                                      weights.down->gradient, true);
+  kernels::grouped_matmul_weight_grad(slices(grad_gate_up, blocks), slices(readable(input.rows), blocks),
+                                      weights.gate_up->gradient, true);
 }
 
 }  // namespace expedite::model

@@ -3,8 +3,8 @@
 
 #include <span>
 
-#include "expedite/kernels/grouped_matmul.h"
 #include "expedite/model/parameters.h"
+#include "expedite/moe/dispatch_plan.h"
 #include "expedite/tensor/arena.h"
 
 namespace expedite::model {
@@ -17,15 +17,31 @@ struct RouterActivations {
   TensorView scores;       // f32 [T, E]
   TensorView experts;      // i32 [T, k]
   TensorView weights;      // f32 [T, k]
-  TensorView position;     // i32 [T, k]: see moe::plan_dispatch
 
   RouterActivations(Arena& arena, const ModelConfig& config, std::int64_t tokens, DType dtype);
 };
 
-/// What the experts keep for backward, rows in expert order. R rows, F the expert FFN size.
+/// Token rows on their way, or their gradients, each with the gate weights of its token, or their gradients.
+struct GatedRows {
+  TensorView rows;   // [R, H]
+  TensorView gates;  // f32 [R, k]
+
+  GatedRows(Arena& arena, const ModelConfig& config, std::int64_t rows, DType dtype);
+};
+
+/// Token rows in expert order, each with the gate weight of its expert.
+struct ExpertInput {
+  TensorView rows;     // [R, H]
+  TensorView weights;  // f32 [R]
+
+  ExpertInput(Arena& arena, const ModelConfig& config, std::int64_t rows, DType dtype);
+};
+
+/// What the experts make of it and need for backward. The gate weight goes into the activation, so that outputs
+/// are weighted already and need not be kept. R rows, F the expert FFN size.
 struct ExpertActivations {
   TensorView gate_up;    // [R, 2F]
-  TensorView activated;  // [R, F]
+  TensorView activated;  // [R, F], weighted
 
   ExpertActivations(Arena& arena, const ModelConfig& config, std::int64_t rows, DType dtype);
 };
@@ -45,16 +61,22 @@ void router_backward(LayerWeights& weights, ConstTensorView mid, const RouterAct
                      ConstTensorView grad_logits, ConstTensorView grad_hidden, TensorView grad_mid,
                      MemoryPool& pool);
 
-/// output[R, H] = down(swiglu(gate_up(input))), each group through its own expert.
-void experts_forward(const MoeWeights& weights, const kernels::RowGroups& groups, ConstTensorView input,
-                     ExpertActivations& kept, TensorView output);
+/// gate_up and activated, from the rows in `blocks`.
+void experts_activate(const MoeWeights& weights, const moe::RowBlocks& blocks, const ExpertInput& input,
+                      ExpertActivations& kept);
 
-/// grad_input and grad_gate_up from grad_output. Padding rows of grad_output must be zero.
-void experts_input_grad(const MoeWeights& weights, const kernels::RowGroups& groups,
+/// output = down(activated), from the rows in `blocks` to those in `output_blocks`.
+void experts_forward(const MoeWeights& weights, const moe::RowBlocks& blocks, const ExpertActivations& kept,
+                     const moe::RowBlocks& output_blocks, TensorView output);
+
+/// The gradients of gate_up (in `blocks`), and of the input and the gate weights, f32 [R] (in `input_blocks`),
+/// from grad_output (in `blocks`), whose padding rows must be zero.
+void experts_input_grad(const MoeWeights& weights, const moe::RowBlocks& blocks, const ExpertInput& input,
                         const ExpertActivations& kept, ConstTensorView grad_output, TensorView grad_gate_up,
-                        TensorView grad_input, MemoryPool& pool);
+                        const moe::RowBlocks& input_blocks, TensorView grad_input, TensorView grad_weights,
+                        MemoryPool& pool);
 
-void experts_weight_grad(MoeWeights& weights, const kernels::RowGroups& groups, ConstTensorView input,
+void experts_weight_grad(MoeWeights& weights, const moe::RowBlocks& blocks, const ExpertInput& input,
                          const ExpertActivations& kept, ConstTensorView grad_output,
                          ConstTensorView grad_gate_up);
 

@@ -1,5 +1,6 @@
 #include "expedite/model/step.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -17,18 +18,35 @@ using schedule::Op;
 using schedule::Pass;
 using schedule::Role;
 
-StepRunner::StepRunner(Parameters& parameters, const comm::ProcessGrid& grid, MemoryPool& pool)
+StepRunner::StepRunner(Parameters& parameters, const comm::ProcessGrid& grid, MemoryPool& pool,
+                       const schedule::EpPlan& plan)
     : parameters_(parameters),
       config_(parameters.config()),
       dtype_(parameters.dtype()),
       grid_(grid),
       pool_(pool),
       expert_parallel_(grid.expert_parallel().duplicate("ep")),
+      node_(grid.expert_parallel().split(grid.node(), grid.expert_parallel().rank(), "ep_node")),
       world_(grid.world().duplicate("world")),
       reduce_world_(grid.world().duplicate("world")),
-      reduce_experts_(grid.expert_data_parallel().duplicate("expert_dp")) {
+      reduce_experts_(grid.expert_data_parallel().duplicate("expert_dp")),
+      ep_plan_(plan) {
   for (const bool sparse : config_.sparse) {
     sparse_index_.push_back(sparse ? sparse_layers_++ : -1);
+  }
+  std::vector<int> numbers;  // of nodes, in the order in which the group meets them
+  for (const int rank : grid.layout().expert_parallel_ranks(grid.rank())) {
+    const auto number = std::find(numbers.begin(), numbers.end(), grid.node_of(rank));
+    node_of_.push_back(static_cast<int>(number - numbers.begin()));
+    if (number == numbers.end()) {
+      numbers.push_back(grid.node_of(rank));
+    }
+  }
+  layout_ = moe::ExpertLayout(parameters.shard().first_expert, node_of_, parameters.shard().ep_rank,
+                              plan.dispatcher);
+  if (layout_.neighbours().size() > 1) {
+    node_memory_ = std::make_unique<comm::NodeMemory>(node_);
+    shared_pool_ = std::make_unique<MemoryPool>(*node_memory_);
   }
 }
 
@@ -39,7 +57,19 @@ schedule::StepSpec StepRunner::spec(int rank, const StepShape& shape) const {
   spec.rank = rank;
   spec.groups = {{"world", layout.world_ranks()},
                  {"ep", ep_ranks},
-                 {"expert_dp", layout.expert_data_parallel_ranks(rank)}};
+                 {"expert_dp", layout.expert_data_parallel_ranks(rank)},
+                 {"ep_node", {}}};
+  for (const int other : ep_ranks) {
+    if (grid_.node_of(other) == grid_.node_of(rank)) {
+      spec.groups[schedule::kNodeGroup].ranks.push_back(other);
+    }
+  }
+  spec.ep_plan = ep_plan_;
+  schedule::Chunking& chunking = spec.ep_plan.chunking;
+  if (chunking.chunk_size > 0) {
+    chunking.chunks = static_cast<int>(
+        std::max<std::int64_t>(1, (shape.tokens + chunking.chunk_size - 1) / chunking.chunk_size));
+  }
   // Collectives over the world share this stream, so all ranks must choose the same: the widest that any
   // group needs.
   spec.expert_parallel_stream = grid_.nodes() > 1 ? schedule::Stream::inter : schedule::Stream::intra;
@@ -60,13 +90,15 @@ schedule::StepSpec StepRunner::spec(int rank, const StepShape& shape) const {
   return spec;
 }
 
-void StepRunner::begin(const schedule::Schedule& schedule, Input input, StepOptions options) {
+void StepRunner::begin(const schedule::StepSpec& spec, const schedule::Schedule& schedule, Input input,
+                       StepOptions options) {
+  spec_ = &spec;
   schedule_ = &schedule;
   input_ = std::move(input);
   options_ = options;
   const std::size_t micro_batches = input_.micro_batches.size();
   const auto experts = static_cast<std::size_t>(config_.experts);
-  plans_.assign(micro_batches * config_.sparse.size(), {});
+  routing_.assign(micro_batches * config_.sparse.size(), {});
   loads_.assign(micro_batches, std::vector<std::int64_t>(experts, 0));
   all_loads_ = loads_;  // of one rank; replaced by the gathered ones on several
   sums_.assign(kSums + static_cast<std::size_t>(sparse_layers_) * experts, 0.0);
@@ -102,9 +134,18 @@ double StepRunner::balance_scale() const {
   return tokens_and_layers > 0 ? 1.0 / tokens_and_layers : 0.0;
 }
 
-moe::DispatchPlan& StepRunner::plan(int micro_batch, int layer) {
-  return plans_[static_cast<std::size_t>(micro_batch) * config_.sparse.size() +
-                static_cast<std::size_t>(layer)];
+StepRunner::LayerRouting& StepRunner::routing(int micro_batch, int layer) {
+  return routing_[static_cast<std::size_t>(micro_batch) * config_.sparse.size() +
+                  static_cast<std::size_t>(layer)];
+}
+
+// A layer in one piece has no chunk numbers.
+const moe::ChunkPlan& StepRunner::chunk_plan(const schedule::Task& task) {
+  return routing(task.micro_batch, task.layer).plan.chunk(std::max(task.chunk, 0));
+}
+
+const moe::ChunkPlan& StepRunner::chunk_plan(const schedule::LogicalBuffer& buffer) {
+  return routing(buffer.micro_batch, buffer.layer).plan.chunk(std::max(buffer.chunk, 0));
 }
 
 const MicroBatch& StepRunner::batch(int micro_batch) const {
@@ -147,28 +188,9 @@ std::int64_t StepRunner::bytes(const schedule::LogicalBuffer& buffer) {
       return arena.used();
     case Role::grad_weights:
       return tokens * config_.experts_per_token * size_of(DType::f32);
-    case Role::dispatch_send:
-    case Role::combine_recv:
-    case Role::grad_combine_send:
-    case Role::grad_dispatch_recv:
-      return plan(buffer.micro_batch, buffer.layer).dispatched_rows() * row;
-    case Role::dispatch_recv:
-    case Role::combine_send:
-    case Role::grad_combine_recv:
-    case Role::grad_dispatch_send:
-      return plan(buffer.micro_batch, buffer.layer).arrived_rows() * row;
-    case Role::expert_input:
-    case Role::grad_expert_output:
-      return plan(buffer.micro_batch, buffer.layer).groups.rows() * row;
-    case Role::experts:
-      static_cast<void>(
-          ExpertActivations(arena, config_, plan(buffer.micro_batch, buffer.layer).groups.rows(), dtype_));
-      return arena.used();
-    case Role::grad_experts:
-      return plan(buffer.micro_batch, buffer.layer).groups.rows() * 2 * config_.moe_intermediate_size *
-             element;
+    default:
+      return bytes_of_rows(buffer);
   }
-  fail("a step has no buffer of role {}", buffer.role);
 }
 
 void StepRunner::run(const schedule::Task& task, runtime::BufferTable& buffers) {
@@ -184,13 +206,15 @@ void StepRunner::run(const schedule::Task& task, runtime::BufferTable& buffers) 
     case Op::router:
       return forward ? run_router_forward(task, held) : run_router_backward(task, held);
     case Op::permute:
-      return run_permute(task, held);
+      return forward ? run_permute_forward(task, held) : run_permute_backward(task, held);
     case Op::experts:
-      return forward                         ? run_experts_forward(task, held)
-             : task.pass == Pass::input_grad ? run_experts_input_grad(task, held)
-                                             : run_experts_weight_grad(task, held);
+      return run_experts(task, held);
+    case Op::node_sum:
+      return run_node_sum(task, held);
     case Op::unpermute:
-      return run_unpermute(task, held);
+      return forward ? run_unpermute_forward(task, held) : run_unpermute_backward(task, held);
+    case Op::boundary:
+      return run_boundary(task, held);
     case Op::loss:
       return run_loss(task, held);
     case Op::gradient_norm:

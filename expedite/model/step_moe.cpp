@@ -1,8 +1,11 @@
-// StepRunner's tasks of an MoE layer.
+// StepRunner's tasks of an MoE layer on the token's side: router, permute and unpermute.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
 #include "expedite/kernels/elementwise.h"
-#include "expedite/kernels/permute.h"
+#include "expedite/kernels/rows.h"
 #include "expedite/kernels/router.h"
-#include "expedite/model/moe_layer.h"
 #include "expedite/model/step_internal.h"
 
 namespace expedite::model {
@@ -17,15 +20,17 @@ void StepRunner::run_router_forward(const schedule::Task& task, Held& held) {
   router_forward(config_, parameters_.layer(task.layer), rows(held(Role::mid), input.size()), kept, pool_);
   observe(fmt::format("router_logits.{}", task.layer), task.micro_batch, kept.logits);
 
-  const bool local = grid_.layout().expert_parallel_size() == 1;
-  moe::DispatchPlan& dispatch = plan(task.micro_batch, task.layer);
-  dispatch = moe::plan_dispatch(kept.experts, config_.experts, local, kept.position);
+  moe::DispatchPlan& dispatch = routing(task.micro_batch, task.layer).plan;
+  dispatch = moe::DispatchPlan(layout_, kept.experts, spec_->ep_plan.chunking);
+  if (!expert_parallel()) {
+    dispatch.complete(std::array{dispatch.choices()});
+  }
 
   const auto experts = static_cast<std::size_t>(config_.experts);
   const auto sparse = static_cast<std::size_t>(sparse_index_[static_cast<std::size_t>(task.layer)]);
   for (std::size_t e = 0; e < experts; ++e) {
-    loads_[static_cast<std::size_t>(task.micro_batch)][e] += dispatch.counts[e];
-    sums_[kSums + sparse * experts + e] += static_cast<double>(dispatch.counts[e]);
+    loads_[static_cast<std::size_t>(task.micro_batch)][e] += dispatch.counts()[e];
+    sums_[kSums + sparse * experts + e] += static_cast<double>(dispatch.counts()[e]);
   }
   if (options_.balance.aux_loss == AuxLoss::sequence) {
     sums_[kAuxSum] += sequence_aux_loss(kept, input.bounds);
@@ -73,96 +78,84 @@ void StepRunner::run_router_backward(const schedule::Task& task, Held& held) {
                   pool_);
 }
 
-void StepRunner::run_permute(const schedule::Task& task, Held& held) {
-  const std::int64_t tokens = batch(task.micro_batch).size();
-  moe::DispatchPlan& dispatch = plan(task.micro_batch, task.layer);
+void StepRunner::run_permute_forward(const schedule::Task& task, Held& held) {
+  const moe::ChunkPlan& chunk = chunk_plan(task);
   Arena arena(held(Role::router));
-  const RouterActivations kept(arena, config_, tokens, dtype_);
-  if (task.pass == Pass::forward) {
-    const bool local = grid_.layout().expert_parallel_size() == 1;
-    kernels::gather_rows(
-        kept.normed, TensorView(std::span(dispatch.source_tokens)),
-        rows(held(local ? Role::expert_input : Role::dispatch_send), dispatch.dispatched_rows()));
-  } else {
-    kernels::unpermute(rows(held(Role::grad_dispatch_recv), dispatch.dispatched_rows()), kept.position, {},
-                       {}, rows(held(Role::grad_mid), tokens));
+  const RouterActivations kept(arena, config_, batch(task.micro_batch).size(), dtype_);
+  const auto gather = [&](const std::vector<kernels::RowRef>& refs, TensorView rows, TensorView gates) {
+    kernels::gather_rows(std::array{ConstTensorView(kept.normed)}, refs, rows);
+    kernels::gather_rows(std::array{ConstTensorView(kept.weights)}, refs, gates);
+  };
+  if (spec_->sends_rows()) {
+    Arena send_arena(held(Role::dispatch_send));
+    const GatedRows send(send_arena, config_, chunk.sent_rows(), dtype_);
+    gather(chunk.send, send.rows, send.gates);
+  }
+  if (spec_->shares_rows()) {
+    Arena window_arena(held(Role::dispatch_recv));
+    const GatedRows window(window_arena, config_, chunk.outward_rows(), dtype_);
+    const std::int64_t arrived = chunk.arrived_rows();
+    const std::int64_t own = chunk.outward_rows() - arrived;
+    gather(chunk.share, window.rows.slice(arrived, own), window.gates.slice(arrived, own));
   }
 }
 
-void StepRunner::run_experts_forward(const schedule::Task& task, Held& held) {
-  const MoeWeights& weights = parameters_.layer(task.layer).moe;
-  moe::DispatchPlan& dispatch = plan(task.micro_batch, task.layer);
-  const std::int64_t expert_rows = dispatch.groups.rows();
-  const TensorView input = rows(held(Role::expert_input), expert_rows);
-  Arena arena(held(Role::experts));
-  ExpertActivations kept(arena, config_, expert_rows, dtype_);
-  if (grid_.layout().expert_parallel_size() == 1) {
-    experts_forward(weights, dispatch.groups, input, kept, rows(held(Role::combine_recv), expert_rows));
-    return;
-  }
-  kernels::gather_rows(rows(held(Role::dispatch_recv), dispatch.arrived_rows()),
-                       TensorView(std::span(dispatch.arrival_of_row)), input);
-  Buffer scratch = pool_.allocate(input.bytes(), MemoryCategory::workspace);
-  const TensorView output = rows(scratch, expert_rows);
-  experts_forward(weights, dispatch.groups, input, kept, output);
-  kernels::gather_rows(output, TensorView(std::span(dispatch.row_of_arrival)),
-                       rows(held(Role::combine_send), dispatch.arrived_rows()));
-}
-
-void StepRunner::run_experts_input_grad(const schedule::Task& task, Held& held) {
-  const MoeWeights& weights = parameters_.layer(task.layer).moe;
-  moe::DispatchPlan& dispatch = plan(task.micro_batch, task.layer);
-  const std::int64_t expert_rows = dispatch.groups.rows();
-  const TensorView grad_output = rows(held(Role::grad_expert_output), expert_rows);
-  const TensorView grad_gate_up =
-      held(Role::grad_experts).view(dtype_, {expert_rows, 2 * config_.moe_intermediate_size});
-  Arena arena(held(Role::experts));
-  const ExpertActivations kept(arena, config_, expert_rows, dtype_);
-  if (grid_.layout().expert_parallel_size() == 1) {
-    experts_input_grad(weights, dispatch.groups, kept, grad_output, grad_gate_up,
-                       rows(held(Role::grad_dispatch_recv), expert_rows), pool_);
-    return;
-  }
-  kernels::gather_rows(rows(held(Role::grad_combine_recv), dispatch.arrived_rows()),
-                       TensorView(std::span(dispatch.arrival_of_row)), grad_output);
-  Buffer scratch = pool_.allocate(grad_output.bytes(), MemoryCategory::workspace);
-  const TensorView grad_input = rows(scratch, expert_rows);
-  experts_input_grad(weights, dispatch.groups, kept, grad_output, grad_gate_up, grad_input, pool_);
-  kernels::gather_rows(grad_input, TensorView(std::span(dispatch.row_of_arrival)),
-                       rows(held(Role::grad_dispatch_send), dispatch.arrived_rows()));
-}
-
-void StepRunner::run_experts_weight_grad(const schedule::Task& task, Held& held) {
-  const moe::DispatchPlan& dispatch = plan(task.micro_batch, task.layer);
-  const std::int64_t expert_rows = dispatch.groups.rows();
-  Arena arena(held(Role::experts));
-  const ExpertActivations kept(arena, config_, expert_rows, dtype_);
-  experts_weight_grad(
-      parameters_.layer(task.layer).moe, dispatch.groups, rows(held(Role::expert_input), expert_rows), kept,
-      rows(held(Role::grad_expert_output), expert_rows),
-      held(Role::grad_experts).view(dtype_, {expert_rows, 2 * config_.moe_intermediate_size}));
-}
-
-void StepRunner::run_unpermute(const schedule::Task& task, Held& held) {
+void StepRunner::run_unpermute_forward(const schedule::Task& task, Held& held) {
   const std::int64_t tokens = batch(task.micro_batch).size();
-  const moe::DispatchPlan& dispatch = plan(task.micro_batch, task.layer);
-  Arena arena(held(Role::router));
-  const RouterActivations kept(arena, config_, tokens, dtype_);
-  const TensorView outputs = rows(held(Role::combine_recv), dispatch.dispatched_rows());
-  if (task.pass == Pass::forward) {
-    const TensorView hidden = rows(held(Role::hidden, task.layer + 1), tokens);
-    kernels::unpermute(outputs, kept.position, kept.weights, rows(held(Role::mid), tokens), hidden);
+  const moe::ChunkPlan& chunk = chunk_plan(task);
+  Buffer* shared = held.find(Role::shared_output);  // holds the residual already
+  const TensorView residual = rows(shared != nullptr ? *shared : held(Role::mid), tokens);
+  const TensorView hidden = rows(held(Role::hidden, task.layer + 1), tokens);
+  kernels::sum_rows(returned_rows(task, held).rows, chunk.token_sums,
+                    residual.slice(chunk.first_token, chunk.tokens),
+                    hidden.slice(chunk.first_token, chunk.tokens));
+  if (chunk.first_token + chunk.tokens == tokens && std::max(task.chunk, 0) == spec_->ep_plan.chunking.chunks - 1) {
     observe(fmt::format("hidden_states.{}", task.layer), task.micro_batch, hidden);
-    return;
   }
-  const bool local = grid_.layout().expert_parallel_size() == 1;
-  const TensorView grad_rows =
-      rows(held(local ? Role::grad_expert_output : Role::grad_combine_send), dispatch.dispatched_rows());
-  kernels::unpermute_backward(rows(held(Role::grad_hidden, task.layer + 1), tokens), outputs, kept.position,
-                              kept.weights, grad_rows,
-                              held(Role::grad_weights).view(DType::f32, kept.weights.shape()));
-  if (local) {
-    kernels::zero_padding(dispatch.groups, grad_rows);
+}
+
+void StepRunner::run_unpermute_backward(const schedule::Task& task, Held& held) {
+  const std::int64_t tokens = batch(task.micro_batch).size();
+  const moe::ChunkPlan& chunk = chunk_plan(task);
+  const std::array grad_hidden = {ConstTensorView(rows(held(Role::grad_hidden, task.layer + 1), tokens))};
+  if (spec_->sends_rows()) {
+    kernels::gather_rows(grad_hidden, chunk.send, rows(held(Role::grad_combine_send), chunk.sent_rows()));
+  }
+  if (spec_->shares_rows()) {
+    const TensorView window = rows(held(Role::grad_combine_recv), chunk.outward_rows());
+    const std::int64_t arrived = chunk.arrived_rows();
+    kernels::gather_rows(grad_hidden, chunk.share, window.slice(arrived, chunk.outward_rows() - arrived));
+  }
+}
+
+void StepRunner::run_permute_backward(const schedule::Task& task, Held& held) {
+  const std::int64_t tokens = batch(task.micro_batch).size();
+  const moe::ChunkPlan& chunk = chunk_plan(task);
+  const ReturnedRows returned = returned_rows(task, held);
+  const TensorView grad_mid = rows(held(Role::grad_mid), tokens);
+  const TensorView grad_weights =
+      held(Role::grad_weights).view(DType::f32, {tokens, config_.experts_per_token});
+  kernels::sum_rows(returned.rows, chunk.token_sums, {}, grad_mid.slice(chunk.first_token, chunk.tokens));
+  kernels::sum_rows(returned.gates, chunk.token_sums, {}, grad_weights.slice(chunk.first_token, chunk.tokens));
+}
+
+void StepRunner::run_boundary(const schedule::Task& task, Held& held) {
+  const std::int64_t tokens = batch(task.micro_batch).size();
+  const auto copy = [](ConstTensorView from, TensorView to) {
+    require(from.shape() == to.shape() && from.dtype() == to.dtype(),
+            "{} {} do not fit {} {} at the boundary of a step", name_of(from.dtype()), to_string(from.shape()),
+            name_of(to.dtype()), to_string(to.shape()));
+    std::memcpy(to.data(), from.data(), static_cast<std::size_t>(from.bytes()));
+  };
+  if (task.pass == Pass::input_grad) {
+    copy(rows(held(Role::grad_mid), tokens), boundary_.grad_input);
+  } else if (task.layer == 0) {
+    copy(boundary_.input, rows(held(Role::mid), tokens));
+  } else {
+    copy(rows(held(Role::hidden), tokens), boundary_.output);
+    if (Buffer* gradient = held.find(Role::grad_hidden)) {
+      copy(boundary_.grad_output, rows(*gradient, tokens));
+    }
   }
 }
 

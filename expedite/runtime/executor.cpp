@@ -133,17 +133,18 @@ class Executor::Impl {
   void acquire(Run& run, const Task& task) {
     for (const schedule::BufferId id : task.acquires) {
       const schedule::LogicalBuffer& buffer = run.step.schedule().buffers[static_cast<std::size_t>(id)];
-      run.buffers.acquire(id, pool_.allocate(run.runner.bytes(buffer), buffer.category), task);
+      MemoryPool& pool = buffer.shared && options_.shared_pool != nullptr ? *options_.shared_pool : pool_;
+      run.buffers.acquire(id, pool.allocate(run.runner.bytes(buffer), buffer.category), task);
     }
   }
 
-  void complete(Run& run, const Task& task, std::int64_t bytes) {
+  void complete(Run& run, const Task& task, std::int64_t bytes = 0, const comm::RowTraffic& rows = {}) {
     for (const schedule::BufferId id : task.releases) {
       run.buffers.release(id, task);
     }
     {
       const Lock lock(mutex_);
-      const TraceEvent event = run.step.end(task.stream, now(), bytes);
+      const TraceEvent event = run.step.end(task.stream, now(), bytes, rows);
       ++run.changes;
       if (options_.trace != nullptr) {
         options_.trace->record(event);  // under the lock, so that events stand in the order they ended
@@ -238,7 +239,7 @@ class Executor::Impl {
       acquire(run, task);
       BufferTable window = run.buffers.window(task);
       run.runner.run(task, window);
-      complete(run, task, 0);
+      complete(run, task);
     } catch (...) {
       stop(run, label(task) + ": " + current_error());
     }
@@ -323,7 +324,7 @@ class Executor::Impl {
       slot.buffers.emplace(run.buffers.window(task));
       slot.pending = run.runner.start(task, *slot.buffers);
       if (slot.pending == nullptr) {
-        complete(run, task, 0);
+        complete(run, task);
       }
     } catch (...) {
       stop(run, label(task) + ": " + current_error());
@@ -338,8 +339,9 @@ class Executor::Impl {
         return false;
       }
       const std::int64_t bytes = slot.pending->bytes();
+      const comm::RowTraffic rows = slot.pending->rows();
       slot.pending.reset();
-      complete(run, task, bytes);
+      complete(run, task, bytes, rows);
     } catch (...) {
       stop(run, label(task) + ": " + current_error());
     }

@@ -30,6 +30,8 @@ struct ExecutorOptions {
   std::function<void()> compute_thread_setup = {};
   /// The longest sleep between two looks at communication under way.
   std::chrono::microseconds longest_sleep{200};
+  /// Where shared buffers lie (LogicalBuffer::shared); null: with the others.
+  MemoryPool* shared_pool = nullptr;
   /// Nanoseconds; default: comm::steady_nanoseconds.
   std::function<std::int64_t()> clock = {};
   /// Where task times go; null: nowhere.

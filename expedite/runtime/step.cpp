@@ -92,7 +92,8 @@ std::int64_t Step::exposed_wait(TaskId id, std::int64_t idle_since, std::int64_t
   return (communication_end == last_end ? now : communication_end) - idle_since;
 }
 
-TraceEvent Step::end(Stream stream, std::int64_t now, std::int64_t bytes) {
+TraceEvent Step::end(Stream stream, std::int64_t now, std::int64_t bytes,
+                     const comm::RowTraffic& rows) {
   StreamState& state = at(stream);
   const TaskId id = state.queue[state.next];
   const schedule::Task& ended = task(id);
@@ -106,7 +107,8 @@ TraceEvent Step::end(Stream stream, std::int64_t now, std::int64_t bytes) {
                          .end = now,
                          .wait = stream == Stream::compute ? state.wait : 0,
                          .exposed = state.exposed,
-                         .bytes = bytes};
+                         .bytes = bytes,
+                         .rows = rows};
   end_[static_cast<std::size_t>(id)] = std::max<std::int64_t>(now, 0);
   state.running = false;
   state.since = now;

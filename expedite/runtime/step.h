@@ -37,7 +37,8 @@ class Step {
   /// The head of the stream starts.
   void begin(schedule::Stream stream, std::int64_t now);
   /// The running task of the stream is done.
-  TraceEvent end(schedule::Stream stream, std::int64_t now, std::int64_t bytes);
+  TraceEvent end(schedule::Stream stream, std::int64_t now, std::int64_t bytes,
+                 const comm::RowTraffic& rows);
 
   [[nodiscard]] Status status(std::int64_t now) const;
 

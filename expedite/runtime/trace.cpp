@@ -31,6 +31,7 @@ StepStatistics summarize(std::span<const TraceEvent> events, std::int64_t begin,
       compute_end = std::max(compute_end, event.end);
     } else if (is_communication(event.stream)) {
       statistics.bytes += event.bytes;
+      statistics.rows += event.rows;
       communication_end = std::max(communication_end, event.end);
     }
   }

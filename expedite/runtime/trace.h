@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "expedite/comm/traffic.h"
 #include "expedite/schedule/schedule.h"
 
 namespace expedite::runtime {
@@ -26,6 +27,7 @@ struct TraceEvent {
   std::int64_t wait = 0;     // compute: the stream was idle before the task, for whatever reason
   std::int64_t exposed = 0;  // compute: the part of `wait` that communication caused
   std::int64_t bytes = 0;    // communication: as PendingCommunication::bytes() says
+  comm::RowTraffic rows = {};  // likewise
 
   [[nodiscard]] bool operator==(const TraceEvent&) const = default;
 };
@@ -42,6 +44,7 @@ struct StepStatistics {
   /// the last one until the last communication.
   std::int64_t exposed_communication = 0;
   std::int64_t bytes = 0;                            // of all communication
+  comm::RowTraffic rows;                             // likewise
   std::array<std::int64_t, schedule::kOps> by_op{};  // running, or in flight
 };
 [[nodiscard]] StepStatistics summarize(std::span<const TraceEvent> events, std::int64_t begin,

@@ -55,7 +55,7 @@ class Unpacker {
   std::span<const std::byte> bytes_;
 };
 
-constexpr std::size_t kEventBytes = 3 + 3 * sizeof(std::int32_t) + 5 * sizeof(std::int64_t);
+constexpr std::size_t kEventBytes = 3 + 3 * sizeof(std::int32_t) + 7 * sizeof(std::int64_t);
 constexpr int kPasses = static_cast<int>(schedule::Pass::update) + 1;
 
 // Microseconds, as the format wants them, without losing nanoseconds.
@@ -104,7 +104,7 @@ void write_event(std::string& out, int rank, const TraceEvent& event, std::int64
     fmt::format_to(sink, ",\"chunk\":{}", event.chunk);
   }
   if (is_communication(event.stream)) {
-    fmt::format_to(sink, ",\"bytes\":{}", event.bytes);
+    fmt::format_to(sink, ",\"bytes\":{},\"row_bytes_between_nodes\":{}", event.bytes, event.rows.inter_node);
   }
   if (event.wait > 0) {
     fmt::format_to(sink, ",\"wait_us\":{},\"exposed_us\":{}", microseconds(event.wait),
@@ -134,6 +134,7 @@ std::vector<std::byte> pack(const RankTrace& trace) {
     packer.put(event.wait);
     packer.put(event.exposed);
     packer.put(event.bytes);
+    packer.put(event.rows);
   }
   return packer.take();
 }
@@ -161,6 +162,7 @@ RankTrace unpack(std::span<const std::byte> bytes) {
     event.wait = unpacker.get<std::int64_t>();
     event.exposed = unpacker.get<std::int64_t>();
     event.bytes = unpacker.get<std::int64_t>();
+    event.rows = unpacker.get<comm::RowTraffic>();
   }
   return trace;
 }

@@ -13,6 +13,8 @@ class Arena {
  public:
   /// Measures only: the views it gives have no data.
   Arena() = default;
+  /// Over memory that is no pool's.
+  Arena(void* base, std::int64_t capacity) : base_(static_cast<std::byte*>(base)), capacity_(capacity) {}
   explicit Arena(Buffer& buffer) : base_(static_cast<std::byte*>(buffer.data())), capacity_(buffer.bytes()) {}
 
   /// The next tensor, contiguous and aligned as the pool's blocks are.

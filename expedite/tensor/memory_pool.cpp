@@ -31,19 +31,26 @@ std::align_val_t alignment_of(std::int64_t capacity) {
       static_cast<std::size_t>(capacity >= kHugePage ? kHugePage : MemoryPool::kAlignment)};
 }
 
-void* system_allocate(std::int64_t capacity) {
-  void* data = ::operator new(static_cast<std::size_t>(capacity), alignment_of(capacity), std::nothrow);
+class SystemMemory final : public BlockSource {
+ public:
+  [[nodiscard]] void* take(std::int64_t bytes) override {
+    void* block = ::operator new(static_cast<std::size_t>(bytes), alignment_of(bytes), std::nothrow);
 #ifdef MADV_HUGEPAGE
-  if (data != nullptr && capacity >= kHugePage) {
-    static_cast<void>(
-        madvise(data, static_cast<std::size_t>(capacity), MADV_HUGEPAGE));  // advice: may be refused
-  }
+    if (block != nullptr && bytes >= kHugePage) {
+      static_cast<void>(
+          madvise(block, static_cast<std::size_t>(bytes), MADV_HUGEPAGE));  // advice: may be refused
+    }
 #endif
-  return data;
-}
+    return block;
+  }
+  void give_back(void* block, std::int64_t bytes) noexcept override {
+    ::operator delete(block, alignment_of(bytes));
+  }
+};
 
-void system_free(void* data, std::int64_t capacity) {
-  ::operator delete(data, alignment_of(capacity));
+SystemMemory& system_memory() {
+  static SystemMemory memory;
+  return memory;
 }
 
 }  // namespace
@@ -99,6 +106,8 @@ TensorView Buffer::view(DType dtype, Shape shape, std::int64_t byte_offset) cons
   return {static_cast<std::byte*>(data_) + byte_offset, dtype, shape};
 }
 
+MemoryPool::MemoryPool() : source_(system_memory()) {}
+
 MemoryPool::~MemoryPool() {
   trim();
 }
@@ -112,10 +121,10 @@ Buffer MemoryPool::allocate(std::int64_t bytes, MemoryCategory category) {
     data = cached->second.back();
     cached->second.pop_back();
   } else {
-    data = system_allocate(capacity);
+    data = source_.take(capacity);
     if (data == nullptr) {  // cached blocks of other sizes may be what is in the way
       trim_locked();
-      data = system_allocate(capacity);
+      data = source_.take(capacity);
     }
     require(data != nullptr,
             "out of memory: {} bytes for {}, with {} bytes in use; use a smaller micro-batch", capacity,
@@ -184,7 +193,7 @@ void MemoryPool::trim() {
 void MemoryPool::trim_locked() {
   for (auto& [capacity, blocks] : free_) {
     for (void* block : blocks) {
-      system_free(block, capacity);
+      source_.give_back(block, capacity);
     }
     reserved_ -= capacity * static_cast<std::int64_t>(blocks.size());
     blocks.clear();

@@ -29,6 +29,15 @@ inline constexpr int kMemoryCategories = 7;
 
 class MemoryPool;
 
+/// Where a pool takes blocks from. Blocks are aligned to a cache line.
+class BlockSource {
+ public:
+  virtual ~BlockSource() = default;
+  /// Null: there is no memory left.
+  [[nodiscard]] virtual void* take(std::int64_t bytes) = 0;
+  virtual void give_back(void* block, std::int64_t bytes) noexcept = 0;
+};
+
 /// A block of the pool, returned to it on destruction. Aligned to a cache line; at least the bytes asked for.
 class Buffer {
  public:
@@ -61,7 +70,10 @@ class MemoryPool {
  public:
   static constexpr std::int64_t kAlignment = 64;
 
-  MemoryPool() = default;
+  /// Takes blocks from the system.
+  MemoryPool();
+  /// Takes blocks from `source`, which must outlive the pool.
+  explicit MemoryPool(BlockSource& source) : source_(source) {}
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
   ~MemoryPool();
@@ -86,6 +98,7 @@ class MemoryPool {
   void release(Buffer& buffer) noexcept;
   void trim_locked();
 
+  BlockSource& source_;
   mutable std::mutex mutex_;
   std::map<std::int64_t, std::vector<void*>> free_;  // by capacity
   std::array<std::int64_t, kMemoryCategories> current_{};
