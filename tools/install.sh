@@ -4,7 +4,7 @@ set -euo pipefail
 
 packages=(g++ cmake ninja-build pkg-config libdnnl-dev libopenmpi-dev openmpi-bin libhwy-dev libhwloc-dev libyaml-cpp-dev
   nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev zlib1g-dev libsentencepiece-dev libgtest-dev
-  python3 sentencepiece "$@")
+  python3 sentencepiece iproute2 "$@")
 
 if ! command -v apt-get > /dev/null; then
   cat >&2 << MESSAGE

@@ -23,7 +23,7 @@ void add_kernels(CLI::App& bench, Context& context) {
 struct TrainOptions {
   bench::TrainBenchOptions bench;
   std::string dtype = "bf16";
-  std::int64_t ranks = 0;
+  JobOptions job;
   std::int64_t expert_parallel_size = 0;
 };
 
@@ -52,19 +52,18 @@ void add_train(CLI::App& bench, Context& context) {
       ->capture_default_str();
   command->add_option("--dtype", options->dtype, "bf16 or f32")->check(CLI::IsMember({"bf16", "f32"}));
   command->add_option("--json", o.json_path, "Write the result to this file too");
-  command->add_option("--ranks", options->ranks, "Start this many ranks with mpirun")
-      ->check(CLI::PositiveNumber);
+  add_job_options(*command, options->job);
   command->add_option("--expert-parallel-size", options->expert_parallel_size, "Default: all ranks")
       ->check(CLI::PositiveNumber);
   command->callback([options, &context] {
     options->bench.dtype = options->dtype == "f32" ? DType::f32 : DType::bf16;
     require(options->bench.hidden % options->bench.heads == 0, "--hidden {} is not a multiple of --heads {}",
             options->bench.hidden, options->bench.heads);
-    context.exit_code = run_job(
-        {.ranks = options->ranks, .arguments = context.arguments}, [&](const comm::Communicator& world) {
-          const auto ep = static_cast<int>(options->expert_parallel_size);
-          return bench::run_train_bench(options->bench, comm::ProcessGrid(world, ep > 0 ? ep : world.size()));
-        });
+    options->job.arguments = context.arguments;
+    context.exit_code = run_job(options->job, [&](const comm::Communicator& world) {
+      const auto ep = static_cast<int>(options->expert_parallel_size);
+      return bench::run_train_bench(options->bench, comm::ProcessGrid(world, ep > 0 ? ep : world.size()));
+    });
   });
 }
 

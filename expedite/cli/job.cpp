@@ -8,6 +8,7 @@
 #include "expedite/base/error.h"
 #include "expedite/base/log.h"
 #include "expedite/comm/environment.h"
+#include "expedite/train/lab.h"
 #include "expedite/train/launcher.h"
 
 namespace expedite::cli {
@@ -26,8 +27,32 @@ void wait_for_lower_ranks(int rank) {
 
 }  // namespace
 
+void add_job_options(CLI::App& command, JobOptions& options) {
+  command
+      .add_option("--ranks", options.ranks, "Start this many ranks with mpirun (not under mpirun or srun)")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--lab", options.lab,
+                     "Start the ranks on a cluster inside this machine: NODESxRANKS[@RATE], for example "
+                     "2x2@2gbit; see docs/lab.md");
+}
+
+std::int64_t ranks_asked_for(const JobOptions& options) {
+  if (options.lab.empty()) {
+    return options.ranks;
+  }
+  const std::int64_t ranks = train::parse_lab_spec(options.lab).ranks();
+  require(options.ranks == 0 || options.ranks == ranks,
+          "--ranks {} beside --lab {}, which has {} ranks: leave --ranks away", options.ranks, options.lab,
+          ranks);
+  return ranks;
+}
+
 int run_job(const JobOptions& options, const std::function<int(const comm::Communicator& world)>& body) {
   const std::optional<train::MpiJob> job = train::detect_mpi_job();
+  if (!options.lab.empty()) {
+    require(!job, "--lab {} inside a job that {} has started: leave --lab away", options.lab, job->launcher);
+    train::become_lab(options.lab, train::arguments_in_lab(options.arguments, ranks_asked_for(options)));
+  }
   if (!job && options.ranks > 1) {
     return train::launch({.ranks = options.ranks, .arguments = options.arguments});
   }

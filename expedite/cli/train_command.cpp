@@ -19,7 +19,7 @@ namespace {
 
 struct Options {
   std::string config;
-  std::int64_t ranks = 0;
+  JobOptions job;
   std::vector<std::string> overrides;
   bool resume = false;
   int live_width = 0;
@@ -65,12 +65,13 @@ int run(const Options& options, const Context& context) {
     const std::int64_t size = config.parallel.expert_parallel_size;
     return size > 0 ? static_cast<int>(size) : ranks;
   };
-  if (options.ranks > 0) {
-    const auto ranks = static_cast<int>(options.ranks);
+  if (const auto ranks = static_cast<int>(ranks_asked_for(options.job)); ranks > 0) {
     static_cast<void>(comm::GridLayout(ranks, group_size(ranks)));
   }
-  JobOptions job = {.ranks = options.ranks, .arguments = context.arguments};
-  if (const std::optional<int> width = train::terminal_width(stdout)) {
+  JobOptions job = options.job;
+  job.arguments = context.arguments;
+  const std::optional<int> width = train::terminal_width(stdout);
+  if (width && job.lab.empty()) {  // in a lab this program runs again, with the same terminal
     job.arguments.push_back(fmt::format("--live-width={}", *width));
   }
   return run_job(job, [&](const comm::Communicator& world) {
@@ -95,9 +96,7 @@ void add_train_command(CLI::App& app, Context& context) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("train", "Train a model; see docs/configuration.md");
   command->add_option("CONFIG", options->config, "Configuration, YAML")->required();
-  command
-      ->add_option("--ranks", options->ranks, "Start this many ranks with mpirun (not under mpirun or srun)")
-      ->check(CLI::PositiveNumber);
+  add_job_options(*command, options->job);
   command->add_option("--set", options->overrides, "Override a key of the configuration: key.path=value")
       ->take_all()
       ->expected(1)

@@ -46,13 +46,6 @@ std::optional<MpiJob> detect_slurm_step(const GetEnvironment& get) {
   return MpiJob{"Slurm", tasks};
 }
 
-std::string this_program() {
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  require(!error, "cannot find this program's file through /proc/self/exe: {}", error.message());
-  return program;
-}
-
 /// Blocks the signals that launch() waits for, and puts everything back at the end.
 class BlockedSignals {
  public:
@@ -185,6 +178,13 @@ std::optional<MpiJob> detect_mpi_job() {
     const char* value = std::getenv(name);
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
   });
+}
+
+std::string this_program() {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  require(!error, "cannot find this program's file through /proc/self/exe: {}", error.message());
+  return program;
 }
 
 std::vector<std::string> mpirun_command(const LaunchOptions& options, const std::string& program,

@@ -29,6 +29,9 @@ struct LaunchOptions {
   std::string mpirun = "mpirun";            // name looked up in PATH, or path
 };
 
+/// The file that this process runs. Throws Error when the kernel does not tell.
+[[nodiscard]] std::string this_program();
+
 /// The command line that launch() runs, for a machine of `cores` cores.
 [[nodiscard]] std::vector<std::string> mpirun_command(const LaunchOptions& options,
                                                       const std::string& program, std::int64_t cores,
