@@ -17,6 +17,7 @@
 #include "expedite/model/parameters.h"
 #include "expedite/moe/dispatch_plan.h"
 #include "expedite/runtime/task_runner.h"
+#include "expedite/schedule/role.h"
 #include "expedite/schedule/train_step.h"
 
 namespace expedite::model {

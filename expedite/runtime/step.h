@@ -38,7 +38,7 @@ class Step {
   void begin(schedule::Stream stream, std::int64_t now);
   /// The running task of the stream is done.
   TraceEvent end(schedule::Stream stream, std::int64_t now, std::int64_t bytes,
-                 const comm::RowTraffic& rows);
+                 const comm::RowTraffic& rows = {});
 
   [[nodiscard]] Status status(std::int64_t now) const;
 
