@@ -133,7 +133,8 @@ class Ends(Lab):
 
     def test_signals_reach_the_command_once(self):
         # The trap counts; the command ends by itself when it has had each.
-        script = "n=0; trap 'n=$((n+1)); echo $n' TERM; trap 'echo last; exit 7' USR1; touch ready; while :; do sleep 0.02; done"
+        traps = "trap 'n=$((n+1)); echo $n' TERM; trap 'echo last; exit 7' USR1"
+        script = f"n=0; {traps}; touch ready; while :; do sleep 0.02; done"
         process = self.start("1x1", "bash", "-c", script, program=(LAB,))
         self.wait_until(process, (self.folder / "ready").exists, "its command")
         os.kill(process.pid, signal.SIGTERM)
