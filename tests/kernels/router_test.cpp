@@ -5,137 +5,16 @@
 
 #include <functional>
 #include <limits>
-#include <numeric>
 #include <string>
 
-#include "tests/kernels/matrix.h"
+#include "tests/kernels/router_problem.h"
 #include "tests/kernels/targets.h"
 
-namespace expedite::kernels {
+namespace expedite::kernels::router_test {
 namespace {
 
-struct Case {
-  std::int64_t tokens;
-  std::int64_t experts;
-  std::int64_t k;
-  std::int64_t gap;
-};
 const Case kCases[] = {{0, 4, 2, 0},   {1, 1, 1, 0},     {3, 5, 5, 2},     {17, 8, 2, 0},  {90, 16, 4, 1},
                        {40, 33, 6, 3}, {150, 128, 8, 0}, {20, 512, 16, 0}, {9, 300, 16, 1}};
-
-std::vector<double> reference_scores(const std::vector<double>& logits, Scoring scoring) {
-  std::vector<double> scores;
-  double sum = 1.0;
-  if (scoring == Scoring::softmax) {
-    const double largest = *std::max_element(logits.begin(), logits.end());
-    sum = 0.0;
-    for (const double logit : logits) {
-      scores.push_back(std::exp(logit - largest));
-      sum += scores.back();
-    }
-  } else {
-    for (const double logit : logits) {
-      scores.push_back(1.0 / (1.0 + std::exp(-logit)));
-    }
-  }
-  for (double& score : scores) {
-    score /= sum;
-  }
-  return scores;
-}
-
-std::vector<double> row_of(const Matrix<float>& matrix, std::int64_t row) {
-  std::vector<double> values;
-  for (std::int64_t c = 0; c < matrix.columns(); ++c) {
-    values.push_back(matrix.at(row, c));
-  }
-  return values;
-}
-
-// The weights that one token's choice should get.
-std::vector<double> reference_weights(const std::vector<double>& scores,
-                                      const std::vector<std::int64_t>& chosen, const RouterOptions& options) {
-  double sum = 0.0;
-  for (const std::int64_t e : chosen) {
-    sum += scores[static_cast<std::size_t>(e)];
-  }
-  std::vector<double> weights;
-  weights.reserve(chosen.size());
-  for (const std::int64_t e : chosen) {
-    weights.push_back(scores[static_cast<std::size_t>(e)] / (options.renormalize ? sum : 1.0) *
-                      options.scaling_factor);
-  }
-  return weights;
-}
-
-std::vector<std::int64_t> experts_of(const Matrix<std::int32_t>& experts, std::int64_t token) {
-  std::vector<std::int64_t> chosen;
-  for (std::int64_t j = 0; j < experts.columns(); ++j) {
-    chosen.push_back(static_cast<std::int64_t>(experts.at(token, j)));
-  }
-  return chosen;
-}
-
-// A router's inputs and outputs.
-struct Problem {
-  Problem(const Case& shape, std::mt19937& generator)
-      : logits(Matrix<float>::random(shape.tokens, shape.experts, generator, 2.0, shape.gap)),
-        scores(shape.tokens, shape.experts, shape.gap),
-        experts(shape.tokens, shape.k, shape.gap),
-        weights(shape.tokens, shape.k, shape.gap) {
-    options.top_k = shape.k;
-  }
-  void run(std::span<const float> bias = {}) {
-    route(logits.view(), bias, options, scores.view(), experts.view(), weights.view());
-  }
-
-  RouterOptions options;
-  Matrix<float> logits;
-  Matrix<float> scores;
-  Matrix<std::int32_t> experts;
-  Matrix<float> weights;
-};
-
-std::vector<std::int64_t> best_first(const std::vector<float>& keys) {
-  std::vector<std::int64_t> order(keys.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    return keys[static_cast<std::size_t>(a)] > keys[static_cast<std::size_t>(b)];
-  });
-  return order;
-}
-
-// The keys of experts outside the best groups become 0.
-void limit_to_groups(const RouterOptions& options, std::vector<float>& keys) {
-  const std::size_t size = keys.size() / static_cast<std::size_t>(options.groups);
-  std::vector<float> sums;
-  for (std::size_t begin = 0; begin < keys.size(); begin += size) {
-    std::vector<float> group(keys.begin() + static_cast<std::ptrdiff_t>(begin),
-                             keys.begin() + static_cast<std::ptrdiff_t>(begin + size));
-    std::sort(group.rbegin(), group.rend());
-    sums.push_back(group[0] + group[1]);
-  }
-  const std::vector<std::int64_t> order = best_first(sums);
-  for (std::size_t i = static_cast<std::size_t>(options.top_groups); i < order.size(); ++i) {
-    const auto begin = keys.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(order[i]) * size);
-    std::fill(begin, begin + static_cast<std::ptrdiff_t>(size), 0.0F);
-  }
-}
-
-// The choice is checked against a stable sort of the kernel's own scores, so that rounding cannot excuse it.
-void expect_choice(const Problem& problem, std::span<const float> bias, std::int64_t token) {
-  std::vector<float> keys;
-  for (std::int64_t e = 0; e < problem.scores.columns(); ++e) {
-    keys.push_back(static_cast<float>(problem.scores.at(token, e)) +
-                   (bias.empty() ? 0.0F : bias[static_cast<std::size_t>(e)]));
-  }
-  if (problem.options.groups > 1) {
-    limit_to_groups(problem.options, keys);
-  }
-  std::vector<std::int64_t> order = best_first(keys);
-  order.resize(static_cast<std::size_t>(problem.options.top_k));
-  EXPECT_EQ(experts_of(problem.experts, token), order) << "token " << token;
-}
 
 void check_route(Scoring scoring, bool renormalize, bool biased) {
   std::mt19937 generator(1);
@@ -193,87 +72,6 @@ TEST(Router, TheLowerOfEqualExpertsWins) {
   for_each_target(check_ties);
 }
 
-struct GroupCase {
-  Case shape;
-  std::int64_t groups;
-  std::int64_t top_groups;
-};
-
-// Few different logits and biases, so that groups and experts tie. A shift below -1 makes every biased score
-// negative: then experts of the other groups, which count as 0, are chosen first.
-void check_groups(Scoring scoring, float bias_shift) {
-  std::mt19937 generator(11);
-  for (const GroupCase& limit :
-       {GroupCase{{30, 4, 2, 0}, 2, 1}, GroupCase{{50, 32, 6, 1}, 8, 3}, GroupCase{{20, 256, 8, 0}, 8, 4},
-        GroupCase{{9, 12, 12, 0}, 4, 4}, GroupCase{{0, 8, 1, 0}, 4, 2}, GroupCase{{40, 21, 9, 2}, 3, 2}}) {
-    Problem problem(limit.shape, generator);
-    problem.options.scoring = scoring;
-    problem.options.groups = limit.groups;
-    problem.options.top_groups = limit.top_groups;
-    std::vector<float> bias;
-    for (std::int64_t e = 0; e < limit.shape.experts; ++e) {
-      bias.push_back(bias_shift + 0.25F * static_cast<float>(generator() % 4));
-    }
-    for (std::int64_t t = 0; t < limit.shape.tokens / 2; ++t) {
-      for (std::int64_t e = 0; e < limit.shape.experts; ++e) {
-        problem.logits(t, e) = static_cast<float>(generator() % 3);
-      }
-    }
-    for (const bool biased : {true, false}) {
-      const std::span<const float> given = biased ? std::span<const float>(bias) : std::span<const float>();
-      problem.run(given);
-      for (std::int64_t t = 0; t < limit.shape.tokens; ++t) {
-        expect_choice(problem, given, t);
-        const auto scores = reference_scores(row_of(problem.logits, t), scoring);
-        const auto weights = reference_weights(scores, experts_of(problem.experts, t), problem.options);
-        for (std::int64_t j = 0; j < limit.shape.k; ++j) {
-          expect_close(problem.weights.at(t, j), weights[static_cast<std::size_t>(j)], 4e-6, 0.0, "weights",
-                       t, j);
-        }
-      }
-    }
-  }
-}
-
-TEST(Router, ChoosesFromTheBestGroups) {
-  for (const Scoring scoring : {Scoring::softmax, Scoring::sigmoid}) {
-    for (const float shift : {0.0F, -0.6F, -3.0F}) {
-      for_each_target([&] { check_groups(scoring, shift); });
-    }
-  }
-}
-
-void check_groups_by_hand() {
-  std::mt19937 generator(12);
-  Problem problem({2, 6, 2, 0}, generator);
-  problem.options.scoring = Scoring::sigmoid;
-  problem.options.renormalize = false;
-  problem.options.groups = 3;
-  for (std::int64_t e = 0; e < 6; ++e) {
-    problem.logits(0, e) = 0.0F;
-    problem.logits(1, e) = 0.0F;
-  }
-  problem.logits(0, 1) = 5.0F;  // the best expert, but not the best pair
-  std::vector<float> bias = {-0.5F, 0.0F, 0.25F, 0.5F, 0.25F, 0.5F};
-  problem.run(bias);
-  EXPECT_EQ(experts_of(problem.experts, 0), (std::vector<std::int64_t>{3, 2}));
-  EXPECT_EQ(problem.weights.at(0, 0), 0.5);
-  // The middle group is the best, but no expert of it is above the 0 of those that are masked.
-  bias = {-2.0F, -2.0F, -1.0F, -1.0F, -2.0F, -2.0F};
-  problem.run(bias);
-  EXPECT_EQ(experts_of(problem.experts, 1), (std::vector<std::int64_t>{0, 1}));
-  // Sums beyond the range of float.
-  bias.assign(6, -3.4e38F);
-  problem.options.top_groups = 2;
-  problem.options.top_k = 2;
-  problem.run(bias);
-  EXPECT_EQ(experts_of(problem.experts, 1), (std::vector<std::int64_t>{4, 5}));
-}
-
-TEST(Router, JudgesAGroupByItsBestTwoExperts) {
-  for_each_target(check_groups_by_hand);
-}
-
 // Logits so far apart that most scores vanish: choices stay different and weights finite.
 void check_extremes(Scoring scoring) {
   std::mt19937 generator(3);
@@ -295,15 +93,6 @@ void check_extremes(Scoring scoring) {
 TEST(Router, ExtremeLogitsStayFinite) {
   for_each_target([] { check_extremes(Scoring::softmax); });
   for_each_target([] { check_extremes(Scoring::sigmoid); });
-}
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 void check_not_finite() {
@@ -336,20 +125,6 @@ TEST(RouterErrors, NameWrongOptions) {
   problem.options.top_k = 5;
   EXPECT_EQ(message_of([&] { problem.run(); }), "a token cannot choose 5 of 4 experts");
   problem.options.top_k = 2;
-  problem.options.groups = 2;
-  problem.options.top_groups = 3;
-  EXPECT_EQ(message_of([&] { problem.run(); }), "a token cannot choose 3 of 2 groups of experts");
-  problem.options.groups = 4;
-  EXPECT_EQ(message_of([&] { problem.run(); }), "4 experts do not make 4 equal groups of 2 or more");
-  problem.options.groups = 3;
-  EXPECT_EQ(message_of([&] { problem.run(); }), "4 experts do not make 3 equal groups of 2 or more");
-  problem.options.groups = 2;
-  problem.options.top_groups = 0;
-  EXPECT_EQ(message_of([&] { problem.run(); }), "a token cannot choose 0 of 2 groups of experts");
-  Problem greedy({3, 4, 3, 0}, generator);
-  greedy.options.groups = 2;
-  EXPECT_EQ(message_of([&] { greedy.run(); }), "a token cannot choose 3 of the 2 experts in 1 groups");
-  problem.options.groups = problem.options.top_groups = 1;
   problem.run();
   problem.experts(1, 1) = 4;
   std::vector<std::int64_t> counts(4);
@@ -519,4 +294,4 @@ TEST(Router, ThreadsDoNotChangeBits) {
 }
 
 }  // namespace
-}  // namespace expedite::kernels
+}  // namespace expedite::kernels::router_test

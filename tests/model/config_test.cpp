@@ -246,6 +246,8 @@ TEST(ModelConfig, ReadsTheMixtureOfExpertsOfDeepSeek) {
 
 TEST(ModelConfig, ReadsThePartialRotaryFactor) {
   EXPECT_EQ(parse(glm4_moe()).rotary.rotary_dim, 8);
+  EXPECT_EQ(parse(glm4_moe()).inverse_frequencies.size(), 4U);
+  EXPECT_FLOAT_EQ(parse(glm4_moe()).inverse_frequencies[1], 0.1F);  // 10000 to the power of -2/8
   EXPECT_EQ(parse(glm4_moe({{"partial_rotary_factor", 1}})).rotary.rotary_dim, 16);
   EXPECT_EQ(parse(glm4_moe({{"partial_rotary_factor", 0.3}})).rotary.rotary_dim, 4);  // rounded down
   const json newer = {{"rope_type", "default"}, {"partial_rotary_factor", 0.25}};
