@@ -138,8 +138,9 @@ class Calculation {
       return 0.0;
     }
     const Link& level = link(name);
-    double bulk =
-        std::max(largest(traffic.sent), largest(traffic.received)) / level.pair_bandwidth_bytes_per_s;
+    // Noise may have made a pair look slower alone than in company.
+    const double rank_bandwidth = std::max(level.pair_bandwidth_bytes_per_s, level.bandwidth_bytes_per_s);
+    double bulk = std::max(largest(traffic.sent), largest(traffic.received)) / rank_bandwidth;
     const double node_bandwidth = level.bandwidth_bytes_per_s * static_cast<double>(cluster_.ranks_per_node);
     for (const auto& ranks : ranks_of_node_) {
       double sent = 0.0;
