@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "expedite/kernels/arguments.h"
@@ -24,8 +25,7 @@ HWY_BEFORE_NAMESPACE();
 namespace expedite::kernels::HWY_NAMESPACE {
 
 // Where a row lies; null for "no row". `size`: bytes of an element.
-HWY_INLINE const std::uint8_t* find_row(std::span<const ConstTensorView> sources, RowRef ref,
-                                        std::int64_t size) {
+HWY_INLINE const void* find_row(std::span<const ConstTensorView> sources, RowRef ref, std::int64_t size) {
   if (ref.source < 0) {
     return nullptr;
   }
@@ -33,25 +33,18 @@ HWY_INLINE const std::uint8_t* find_row(std::span<const ConstTensorView> sources
   return static_cast<const std::uint8_t*>(source.data()) + ref.row * source.row_stride() * size;
 }
 
-// Rows lie anywhere, and the hardware sees a row's pattern only after some of its lines: the first lines of
-// the next row are fetched while this one is read.
-HWY_INLINE void prefetch_row(const void* row, std::int64_t bytes) {
-  constexpr std::int64_t kLine = 64;
-  constexpr std::int64_t kMostLines = 8;
-  const auto* line = static_cast<const std::uint8_t*>(row);
-  const std::uint8_t* end = line + std::min(bytes, kMostLines * kLine);
-  for (; line < end; line += kLine) {
-    hwy::Prefetch(line);
-  }
-}
-
-// A loop of vectors: memcpy starts up slowly on rows of a few KiB.
+// A loop of vectors: memcpy starts up slowly on rows of a few KiB. Rows lie anywhere, and the hardware sees a
+// row's pattern only after some of its lines: those of the row to be read next are fetched meanwhile.
 template <bool kStreamed>
-HWY_INLINE void copy_row(const std::uint8_t* from, std::uint8_t* to, std::int64_t bytes) {
+HWY_INLINE void copy_row(const void* from_row, const void* next_row, void* to_row, std::int64_t bytes) {
+  const auto* from = static_cast<const std::uint8_t*>(from_row);
+  const auto* next = static_cast<const std::uint8_t*>(next_row);
+  auto* to = static_cast<std::uint8_t*>(to_row);
   const hn::ScalableTag<std::uint8_t> tag;
   const auto width = static_cast<std::int64_t>(hn::Lanes(tag));
   std::int64_t i = 0;
   for (; i + width <= bytes; i += width) {
+    hwy::Prefetch(next + i);
     const auto words = hn::LoadU(tag, from + i);
     if constexpr (kStreamed) {
       hn::Stream(words, tag, to + i);
@@ -67,18 +60,15 @@ void gather(std::span<const ConstTensorView> sources, std::span<const RowRef> re
             std::int64_t begin, std::int64_t end) {
   const std::int64_t size = size_of(dst.dtype());
   const std::int64_t bytes = dst.columns() * size;
-  const std::uint8_t* next = find_row(sources, refs[static_cast<std::size_t>(begin)], size);
+  const void* next = find_row(sources, refs[static_cast<std::size_t>(begin)], size);
   for (std::int64_t i = begin; i < end; ++i) {
-    const std::uint8_t* from = next;
+    const void* from = next;
     next = i + 1 < end ? find_row(sources, refs[static_cast<std::size_t>(i + 1)], size) : nullptr;
-    if (next != nullptr) {
-      prefetch_row(next, bytes);
-    }
-    std::uint8_t* to = static_cast<std::uint8_t*>(dst.data()) + i * dst.row_stride() * size;
+    void* to = static_cast<std::uint8_t*>(dst.data()) + i * dst.row_stride() * size;
     if (from == nullptr) {
       std::memset(to, 0, static_cast<std::size_t>(bytes));
     } else {
-      copy_row<kStreamed>(from, to, bytes);
+      copy_row<kStreamed>(from, next == nullptr ? from : next, to, bytes);
     }
   }
 }
@@ -125,11 +115,19 @@ HWY_INLINE void add_four_vectors(std::span<const T* const> rows, std::int64_t co
   Whole::store(sum3, out + column + 3 * width);
 }
 
+// Fetches the rows of the next sum while it makes this one, as copy_row does.
 template <typename T, typename Whole>
-HWY_INLINE void add_rows(std::span<const T* const> rows, std::int64_t columns, T* out) {
+HWY_INLINE void add_rows(std::span<const T* const> rows, std::span<const T* const> next, std::int64_t columns,
+                         T* out) {
+  constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(T));
   const std::int64_t step = 4 * lanes();
   std::int64_t column = 0;
   for (; column + step <= columns; column += step) {
+    for (const T* row : next) {
+      for (std::int64_t line = 0; line < step; line += kLine) {
+        hwy::Prefetch(row + column + line);
+      }
+    }
     add_four_vectors<T, Whole>(rows, column, out);
   }
   for_each_vector<Whole>(columns - column, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
@@ -137,36 +135,44 @@ HWY_INLINE void add_rows(std::span<const T* const> rows, std::int64_t columns, T
   });
 }
 
+// The addends of row i of a sum, in order.
+template <typename T>
+void collect(std::span<const ConstTensorView> sources, std::span<const RowRef> refs,
+             const ConstTensorView& residual, std::int64_t i, std::size_t width,
+             std::vector<const T*>& addends) {
+  addends.clear();
+  if (present(residual)) {
+    addends.push_back(residual.row<T>(i));
+  }
+  for (const RowRef ref : refs.subspan(static_cast<std::size_t>(i) * width, width)) {
+    if (const void* row = find_row(sources, ref, sizeof(T)); row != nullptr) {
+      addends.push_back(static_cast<const T*>(row));
+    }
+  }
+}
+
 template <typename T, typename Whole>
 void sum(std::span<const ConstTensorView> sources, std::span<const RowRef> refs,
          const ConstTensorView& residual, const TensorView& dst, std::int64_t begin, std::int64_t end) {
+  constexpr bool kStreamed = std::is_same_v<Whole, StreamedVector>;
   const std::size_t width = refs.size() / static_cast<std::size_t>(dst.rows());
-  const std::int64_t columns = dst.columns();
-  const std::int64_t bytes = columns * static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t bytes = dst.columns() * static_cast<std::int64_t>(sizeof(T));
   std::vector<const T*> addends;
-  addends.reserve(width + 1);
+  std::vector<const T*> next;
+  collect(sources, refs, residual, begin, width, next);
   for (std::int64_t i = begin; i < end; ++i) {
-    addends.clear();
-    if (present(residual)) {
-      addends.push_back(residual.row<T>(i));
-    }
-    for (const RowRef ref : refs.subspan(static_cast<std::size_t>(i) * width, width)) {
-      if (const void* row = find_row(sources, ref, sizeof(T)); row != nullptr) {
-        addends.push_back(static_cast<const T*>(row));
-      }
-    }
+    addends.swap(next);
+    next.clear();
     if (i + 1 < end) {
-      for (const RowRef ref : refs.subspan(static_cast<std::size_t>(i + 1) * width, width)) {
-        if (const void* row = find_row(sources, ref, sizeof(T)); row != nullptr) {
-          prefetch_row(row, bytes);
-        }
-      }
+      collect(sources, refs, residual, i + 1, width, next);
     }
     T* out = dst.row<T>(i);
     if (addends.empty()) {
       std::memset(static_cast<void*>(out), 0, static_cast<std::size_t>(bytes));
-    } else {
-      add_rows<T, Whole>(addends, columns, out);
+    } else if (addends.size() > 1) {
+      add_rows<T, Whole>(addends, next, dst.columns(), out);
+    } else if (addends.front() != out) {
+      copy_row<kStreamed>(addends.front(), next.empty() ? addends.front() : next.front(), out, bytes);
     }
   }
 }

@@ -21,8 +21,9 @@ struct RowRef {
 void gather_rows(std::span<const ConstTensorView> sources, std::span<const RowRef> refs, TensorView dst);
 
 /// dst[i] = (residual[i] +) the sum over j of row refs[i * width + j], in fp32 and in the order of j, rounded
-/// once; "no row" adds nothing. width is refs.size() / rows of dst and may be 0. residual: like dst, or
-/// empty; may be dst. Sources, residual, dst: f32 or bf16, and one number of columns.
+/// once; "no row" adds nothing, and a sum of one row is that row bit for bit. width is refs.size() / rows of
+/// dst and may be 0. residual: like dst, or empty; may be dst. Sources, residual, dst: f32 or bf16, and one
+/// number of columns.
 void sum_rows(std::span<const ConstTensorView> sources, std::span<const RowRef> refs,
               ConstTensorView residual, TensorView dst);
 
