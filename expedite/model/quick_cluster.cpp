@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <vector>
 
 #include "expedite/base/cores.h"
@@ -44,6 +45,25 @@ cost::Cluster quick_cluster(const comm::ProcessGrid& grid, int threads) {
                              .memory_read_bytes_per_s = agree(grid.world(), memory.read_bytes_per_s),
                              .memory_copy_bytes_per_s = agree(grid.world(), memory.copy_bytes_per_s)});
   return cluster;
+}
+
+cost::DispatchCase dispatch_case(const ModelConfig& config, const comm::ProcessGrid& grid, DType dtype,
+                                 std::int64_t tokens, std::int64_t chunks) {
+  cost::DispatchCase layer{.routing = {.experts = config.experts, .topk = config.experts_per_token}};
+  const int ranks = grid.layout().expert_parallel_size();
+  for (std::int64_t expert = 0; expert < config.experts; ++expert) {
+    layer.rank_of_expert.push_back(comm::expert_owner(config.experts, ranks, expert));
+  }
+  std::map<int, int> numbers;  // the group may be on some of the nodes only
+  for (const int rank : grid.layout().expert_parallel_ranks(grid.rank())) {
+    const auto [node, added] = numbers.emplace(grid.node_of(rank), static_cast<int>(numbers.size()));
+    layer.node_of_rank.push_back(node->second);
+  }
+  layer.tokens = tokens;
+  layer.hidden = config.hidden_size;
+  layer.element_bytes = size_of(dtype);
+  layer.chunks = chunks;
+  return layer;
 }
 
 void probe_links(const comm::ProcessGrid& grid, const comm::LinkProbeOptions& options,

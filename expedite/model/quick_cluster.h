@@ -5,6 +5,8 @@
 #include "expedite/comm/link_probe.h"
 #include "expedite/comm/process_grid.h"
 #include "expedite/cost/cluster.h"
+#include "expedite/cost/dispatch_cost.h"
+#include "expedite/model/config.h"
 
 namespace expedite::model {
 
@@ -12,6 +14,11 @@ namespace expedite::model {
 /// ranks measure at once, each with `threads` threads, for about 0.2 s. Collective over the grid's world; the
 /// same on all ranks.
 [[nodiscard]] cost::Cluster quick_cluster(const comm::ProcessGrid& grid, int threads);
+
+/// A model's MoE layer on the grid's expert-parallel group, as cost::choose_dispatcher takes it: `tokens` per
+/// rank and micro-batch, of `dtype`, in `chunks` chunks, chosen evenly.
+[[nodiscard]] cost::DispatchCase dispatch_case(const ModelConfig& config, const comm::ProcessGrid& grid,
+                                               DType dtype, std::int64_t tokens, std::int64_t chunks);
 
 /// Adds both levels of links that there are. Collective; the same on all ranks.
 void probe_links(const comm::ProcessGrid& grid, const comm::LinkProbeOptions& options,

@@ -21,15 +21,14 @@ TEST(QuickCluster, IsLegalAndTheSameOnAllRanks) {
 TEST(QuickCluster, IsEnoughToChooseADispatcher) {
   const auto world = comm::Communicator::world();
   const comm::ProcessGrid grid(world, world.size());
-  cost::DispatchCase layer{.routing = {.experts = 8, .topk = 2}};
-  layer.tokens = 64;
-  layer.hidden = 32;
-  for (int expert = 0; expert < 8; ++expert) {
-    layer.rank_of_expert.push_back(comm::expert_owner(8, world.size(), expert));
-  }
-  for (int rank = 0; rank < world.size(); ++rank) {
-    layer.node_of_rank.push_back(grid.node_of(rank));
-  }
+  ModelConfig config;
+  config.experts = 8;
+  config.experts_per_token = 2;
+  config.hidden_size = 32;
+  const cost::DispatchCase layer = dispatch_case(config, grid, DType::bf16, 64, 2);
+  EXPECT_EQ(layer.node_of_rank, std::vector<int>(static_cast<std::size_t>(world.size()), 0));
+  EXPECT_EQ(layer.rank_of_expert.front(), 0);
+  EXPECT_EQ(layer.rank_of_expert.back(), world.size() - 1);
   const auto choice = cost::choose_dispatcher(quick_cluster(grid, 1), layer);
   EXPECT_EQ(choice.cost.seconds > 0.0, world.size() > 1);
   EXPECT_EQ(choice.cost.inter_bytes, 0.0);  // the tests' ranks share a node
