@@ -18,8 +18,8 @@
 #include "expedite/kernels/grouped_matmul.h"
 #include "expedite/kernels/matmul.h"
 #include "expedite/kernels/optimizer.h"
-#include "expedite/kernels/permute.h"
 #include "expedite/kernels/rms_norm.h"
+#include "expedite/kernels/rows.h"
 #include "expedite/kernels/swiglu.h"
 #include "expedite/tensor/memory_pool.h"
 
@@ -144,8 +144,8 @@ constexpr std::int64_t kHidden = 1024;
 
 /// Rows of tokens in expert order: each expert takes the tokens that chose it, in their order.
 struct Routes {
-  std::vector<std::int32_t> token_of_row;
-  std::vector<std::int32_t> row_of_choice;  // [T, k]
+  std::vector<kernels::RowRef> token_of_row;
+  std::vector<kernels::RowRef> row_of_choice;  // [T, k]
 };
 
 Routes random_routes(std::int64_t tokens, std::int64_t top_k, std::int64_t experts) {
@@ -163,17 +163,11 @@ Routes random_routes(std::int64_t tokens, std::int64_t top_k, std::int64_t exper
   routes.row_of_choice.resize(static_cast<std::size_t>(tokens * top_k));
   for (const auto& choices : chosen) {
     for (const std::int64_t choice : choices) {
-      routes.row_of_choice[choice] = static_cast<std::int32_t>(routes.token_of_row.size());
-      routes.token_of_row.push_back(static_cast<std::int32_t>(choice / top_k));
+      routes.row_of_choice[choice] = {0, static_cast<std::int32_t>(routes.token_of_row.size())};
+      routes.token_of_row.push_back({0, static_cast<std::int32_t>(choice / top_k)});
     }
   }
   return routes;
-}
-
-TensorView copy_of(Operands& operands, const std::vector<std::int32_t>& values, Shape shape) {
-  const TensorView result = operands.zeros(DType::i32, shape);
-  std::copy(values.begin(), values.end(), result.as<std::int32_t>());
-  return result;
 }
 
 /// No kernel of a model: it shows how far memcpy, the yardstick, is from what the memory can do.
@@ -187,63 +181,58 @@ void add_streaming_copy(std::vector<KernelCase>& cases) {
                             }));
 }
 
-void add_permutes(std::vector<KernelCase>& cases) {
-  constexpr std::int64_t kTokens = 32768;
+/// Rows gathered into expert order, and each token's rows summed onto a residual.
+void add_permutes(std::vector<KernelCase>& cases, std::int64_t tokens) {
   constexpr std::int64_t kTopK = 4;
   constexpr std::int64_t kExperts = 16;
-  constexpr std::int64_t kRows = kTokens * kTopK;
-  const std::string shape = fmt::format("bf16 T={} H={} E={} k={}", kTokens, kHidden, kExperts, kTopK);
-  const double token_bytes = 2.0 * kTokens * kHidden;
-  const double row_bytes = 2.0 * kRows * kHidden;
+  const std::int64_t rows = tokens * kTopK;
+  const std::string shape = fmt::format("bf16 T={} H={} E={} k={}", tokens, kHidden, kExperts, kTopK);
+  const double token_bytes = 2.0 * static_cast<double>(tokens * kHidden);
+  const double row_bytes = kTopK * token_bytes;
+  const double ref_bytes = static_cast<double>(sizeof(kernels::RowRef)) * static_cast<double>(rows);
   // Each row is read and written: tokens are more than the caches keep from one expert to the next.
   cases.push_back(
-      make_case("permute", shape, Limit::copy, 2 * row_bytes + 4.0 * kRows, [=](Operands& operands) {
-        const Routes routes = random_routes(kTokens, kTopK, kExperts);
-        const TensorView src = operands.values(DType::bf16, {kTokens, kHidden});
-        const TensorView index = copy_of(operands, routes.token_of_row, {kRows});
-        const TensorView dst = operands.zeros(DType::bf16, {kRows, kHidden});
-        return [=] { kernels::gather_rows(src, index, dst); };
+      make_case("permute", shape, Limit::copy, 2 * row_bytes + ref_bytes, [=](Operands& operands) {
+        const auto refs = random_routes(tokens, kTopK, kExperts).token_of_row;
+        const ConstTensorView src = operands.values(DType::bf16, {tokens, kHidden});
+        const TensorView dst = operands.zeros(DType::bf16, {rows, kHidden});
+        return [=] { kernels::gather_rows({&src, 1}, refs, dst); };
       }));
-  cases.push_back(make_case(
-      "unpermute", shape, Limit::copy, token_bytes + row_bytes + 8.0 * kRows, [=](Operands& operands) {
-        const Routes routes = random_routes(kTokens, kTopK, kExperts);
-        const TensorView rows = operands.values(DType::bf16, {kRows, kHidden});
-        const TensorView position = copy_of(operands, routes.row_of_choice, {kTokens, kTopK});
-        const TensorView weights = operands.values(DType::f32, {kTokens, kTopK});
-        const TensorView dst = operands.zeros(DType::bf16, {kTokens, kHidden});
-        return [=] { kernels::unpermute(rows, position, weights, {}, dst); };
-      }));
-  // Reads dy and rows, writes drows.
-  cases.push_back(
-      make_case("unpermute backward", shape, Limit::copy, token_bytes + 2 * row_bytes + 12.0 * kRows,
-                [=](Operands& operands) {
-                  const Routes routes = random_routes(kTokens, kTopK, kExperts);
-                  const TensorView dy = operands.values(DType::bf16, {kTokens, kHidden});
-                  const TensorView rows = operands.values(DType::bf16, {kRows, kHidden});
-                  const TensorView position = copy_of(operands, routes.row_of_choice, {kTokens, kTopK});
-                  const TensorView weights = operands.values(DType::f32, {kTokens, kTopK});
-                  const TensorView drows = operands.zeros(DType::bf16, {kRows, kHidden});
-                  const TensorView dweights = operands.zeros(DType::f32, {kTokens, kTopK});
-                  return [=] { kernels::unpermute_backward(dy, rows, position, weights, drows, dweights); };
-                }));
+  cases.push_back(make_case("unpermute", shape, Limit::copy, 2 * token_bytes + row_bytes + ref_bytes,
+                            [=](Operands& operands) {
+                              const auto refs = random_routes(tokens, kTopK, kExperts).row_of_choice;
+                              const ConstTensorView src = operands.values(DType::bf16, {rows, kHidden});
+                              const TensorView residual = operands.values(DType::bf16, {tokens, kHidden});
+                              const TensorView dst = operands.zeros(DType::bf16, {tokens, kHidden});
+                              return [=] { kernels::sum_rows({&src, 1}, refs, residual, dst); };
+                            }));
 }
 
-void add_swiglu(std::vector<KernelCase>& cases, DType type) {
+void add_swiglu(std::vector<KernelCase>& cases, DType type, bool weighted) {
   constexpr std::int64_t kRows = 65536;
   constexpr std::int64_t kWidth = 512;
+  const std::string name = weighted ? "weighted swiglu" : "swiglu";
   const std::string shape = fmt::format("{} R={} F={}", name_of(type), kRows, kWidth);
   const double bytes = static_cast<double>(kRows * kWidth * size_of(type));
-  cases.push_back(make_case("swiglu", shape, Limit::copy, 3 * bytes, [=](Operands& operands) {
+  const double weight_bytes = weighted ? 4.0 * kRows : 0.0;
+  const auto weights_of = [=](Operands& operands) {
+    return weighted ? operands.values(DType::f32, {kRows}) : TensorView();
+  };
+  cases.push_back(make_case(name, shape, Limit::copy, 3 * bytes + weight_bytes, [=](Operands& operands) {
     const TensorView gate_up = operands.values(type, {kRows, 2 * kWidth});
+    const TensorView weights = weights_of(operands);
     const TensorView y = operands.zeros(type, {kRows, kWidth});
-    return [=] { kernels::swiglu(gate_up, y); };
+    return [=] { kernels::swiglu(gate_up, weights, y); };
   }));
-  cases.push_back(make_case("swiglu backward", shape, Limit::copy, 5 * bytes, [=](Operands& operands) {
-    const TensorView gate_up = operands.values(type, {kRows, 2 * kWidth});
-    const TensorView dy = operands.values(type, {kRows, kWidth});
-    const TensorView dgate_up = operands.zeros(type, {kRows, 2 * kWidth});
-    return [=] { kernels::swiglu_backward(dy, gate_up, dgate_up); };
-  }));
+  cases.push_back(make_case(
+      name + " backward", shape, Limit::copy, 5 * bytes + 2 * weight_bytes, [=](Operands& operands) {
+        const TensorView gate_up = operands.values(type, {kRows, 2 * kWidth});
+        const TensorView dy = operands.values(type, {kRows, kWidth});
+        const TensorView weights = weights_of(operands);
+        const TensorView dgate_up = operands.zeros(type, {kRows, 2 * kWidth});
+        const TensorView dweights = weights_of(operands);
+        return [=] { kernels::swiglu_backward(dy, gate_up, weights, dgate_up, dweights); };
+      }));
 }
 
 void add_rms_norm(std::vector<KernelCase>& cases, DType type) {
@@ -359,9 +348,13 @@ std::vector<KernelCase> kernel_cases() {
   }
   add_grouped_matmuls(cases, "gate_up", 2 * kExpertWidth, kHidden, DType::f32, false);
   add_streaming_copy(cases);
-  add_permutes(cases);
+  for (const std::int64_t tokens : {2048, 32768}) {
+    add_permutes(cases, tokens);
+  }
   for (const DType type : {DType::bf16, DType::f32}) {
-    add_swiglu(cases, type);
+    for (const bool weighted : {false, true}) {
+      add_swiglu(cases, type, weighted);
+    }
     add_rms_norm(cases, type);
     add_attention(cases, type);
   }

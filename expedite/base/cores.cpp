@@ -8,13 +8,23 @@
 #include "expedite/base/error.h"
 
 namespace expedite {
+namespace {
 
-Cores count_cores() {
+using Topology = std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)>;
+
+Topology load_topology() {
   hwloc_topology_t handle = nullptr;
   require(hwloc_topology_init(&handle) == 0, "hwloc cannot start, so the machine's cores cannot be counted");
-  const std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)> topology(handle,
-                                                                                    &hwloc_topology_destroy);
+  Topology topology(handle, &hwloc_topology_destroy);
   require(hwloc_topology_load(handle) == 0, "hwloc cannot tell how many cores this machine has");
+  return topology;
+}
+
+}  // namespace
+
+Cores count_cores() {
+  const Topology topology = load_topology();
+  hwloc_topology_t handle = topology.get();
   Cores cores;
   cores.machine = std::max(1, hwloc_get_nbobjs_by_type(handle, HWLOC_OBJ_CORE));
   const std::unique_ptr<hwloc_bitmap_s, decltype(&hwloc_bitmap_free)> mine(hwloc_bitmap_alloc(),
@@ -29,6 +39,23 @@ Cores count_cores() {
     cores.bound = std::max(1, bound);
   }
   return cores;
+}
+
+std::vector<CacheSize> cache_sizes() {
+  const Topology topology = load_topology();
+  std::vector<CacheSize> caches;
+  for (const hwloc_obj_type_t type :
+       {HWLOC_OBJ_L1CACHE, HWLOC_OBJ_L2CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L4CACHE, HWLOC_OBJ_L5CACHE}) {
+    const hwloc_obj_t cache = hwloc_get_obj_by_type(topology.get(), type, 0);
+    if (cache == nullptr || cache->attr->cache.size == 0) {
+      continue;
+    }
+    const int cores = hwloc_get_nbobjs_inside_cpuset_by_type(topology.get(), cache->cpuset, HWLOC_OBJ_CORE);
+    caches.push_back({.level = static_cast<int>(cache->attr->cache.depth),
+                      .bytes = static_cast<std::int64_t>(cache->attr->cache.size),
+                      .cores = std::max(1, cores)});
+  }
+  return caches;
 }
 
 }  // namespace expedite

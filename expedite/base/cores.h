@@ -1,5 +1,8 @@
-// How many cores there are to compute on.
+// How many cores there are to compute on, and how large their caches are.
 #pragma once
+
+#include <cstdint>
+#include <vector>
 
 namespace expedite {
 
@@ -11,5 +14,16 @@ struct Cores {
 /// Cores, not hardware threads: two threads of one core share its arithmetic. Throws Error when hwloc cannot
 /// tell.
 [[nodiscard]] Cores count_cores();
+
+/// A level of the caches that hold data.
+struct CacheSize {
+  int level = 1;
+  std::int64_t bytes = 0;
+  int cores = 1;  // that share one such cache
+};
+
+/// The machine's first cache of each level, smallest level first; levels whose size the system does not tell
+/// are left out. Throws Error as count_cores does.
+[[nodiscard]] std::vector<CacheSize> cache_sizes();
 
 }  // namespace expedite

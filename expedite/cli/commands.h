@@ -15,6 +15,7 @@ struct Context {
 
 void add_train_command(CLI::App& app, Context& context);
 void add_compare_command(CLI::App& app, Context& context);
+void add_probe_command(CLI::App& app, Context& context);
 void add_bench_command(CLI::App& app, Context& context);
 void add_config_command(CLI::App& app, Context& context);
 

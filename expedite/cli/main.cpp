@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", EXPEDITE_VERSION);
   expedite::cli::add_train_command(app, context);
   expedite::cli::add_compare_command(app, context);
+  expedite::cli::add_probe_command(app, context);
   expedite::cli::add_bench_command(app, context);
   expedite::cli::add_config_command(app, context);
   try {

@@ -22,39 +22,77 @@ void check_groups(const RowGroups& groups) {
   }
 }
 
-/// The products of all groups, each made by make(e).
-template <typename Make>
-void multiply_groups(const RowGroups& groups, MatmulOptions options, const Make& make) {
-  std::vector<MatmulOperands> products;
-  products.reserve(groups.counts.size());
-  for (std::int64_t e = 0; e < groups.groups(); ++e) {
-    products.push_back(make(e));
-  }
-  matmul_batch(products, options);
-}
-
 void check_rows(const RowGroups& groups, ConstTensorView x, const char* name) {
   require_matrix(name, x);
   require(x.size(0) == groups.rows(), "{} has {} rows, but the groups have {}", name, x.size(0),
           groups.rows());
 }
 
-void check_experts(const RowGroups& groups, ConstTensorView w, const char* name) {
-  if (w.rank() != 3 || w.size(0) != groups.groups()) [[unlikely]] {
-    fail("{} has shape {}, but must have [{}, N, K]: a matrix for each group", name, to_string(w.shape()),
-         groups.groups());
+std::vector<ConstTensorView> blocks_of(const RowGroups& groups, ConstTensorView x) {
+  std::vector<ConstTensorView> blocks;
+  for (std::int64_t e = 0; e < groups.groups(); ++e) {
+    blocks.push_back(x.slice(groups.offsets[e], groups.offsets[e + 1] - groups.offsets[e]));
+  }
+  return blocks;
+}
+
+std::vector<TensorView> blocks_of(const RowGroups& groups, TensorView x) {
+  std::vector<TensorView> blocks;
+  for (std::int64_t e = 0; e < groups.groups(); ++e) {
+    blocks.push_back(x.slice(groups.offsets[e], groups.offsets[e + 1] - groups.offsets[e]));
+  }
+  return blocks;
+}
+
+void check_experts(std::int64_t experts, ConstTensorView w, const char* name) {
+  if (w.rank() != 3 || w.size(0) != experts) [[unlikely]] {
+    fail("{} has shape {}, but must have [{}, N, K]: a matrix for each block", name, to_string(w.shape()),
+         experts);
   }
 }
 
-ConstTensorView rows_of(const RowGroups& groups, ConstTensorView x, std::int64_t e) {
-  return x.slice(groups.offsets[e], groups.offsets[e + 1] - groups.offsets[e]);
-}
-
-TensorView rows_of(const RowGroups& groups, TensorView x, std::int64_t e) {
-  return x.slice(groups.offsets[e], groups.offsets[e + 1] - groups.offsets[e]);
+void check_blocks(std::int64_t blocks, std::int64_t others) {
+  require(blocks == others, "{} blocks of rows do not fit {}", blocks, others);
 }
 
 }  // namespace
+
+std::int64_t padded_rows(std::int64_t count) {
+  require(count >= 0, "a group cannot have {} rows", count);
+  return (count + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
+}
+
+void grouped_matmul(std::span<const ConstTensorView> x, ConstTensorView w, std::span<const TensorView> y) {
+  check_blocks(std::ssize(x), std::ssize(y));
+  check_experts(std::ssize(x), w, "w");
+  std::vector<MatmulOperands> products;
+  for (std::size_t e = 0; e < x.size(); ++e) {
+    products.push_back({x[e], w[static_cast<std::int64_t>(e)], y[e]});
+  }
+  matmul_batch(products, {.transpose_b = true});
+}
+
+void grouped_matmul_input_grad(std::span<const ConstTensorView> dy, ConstTensorView w,
+                               std::span<const TensorView> dx) {
+  check_blocks(std::ssize(dy), std::ssize(dx));
+  check_experts(std::ssize(dy), w, "w");
+  std::vector<MatmulOperands> products;
+  for (std::size_t e = 0; e < dy.size(); ++e) {
+    products.push_back({dy[e], w[static_cast<std::int64_t>(e)], dx[e]});
+  }
+  matmul_batch(products);
+}
+
+void grouped_matmul_weight_grad(std::span<const ConstTensorView> dy, std::span<const ConstTensorView> x,
+                                TensorView dw, bool accumulate) {
+  check_blocks(std::ssize(dy), std::ssize(x));
+  check_experts(std::ssize(dy), dw, "dw");
+  std::vector<MatmulOperands> products;
+  for (std::size_t e = 0; e < dy.size(); ++e) {
+    products.push_back({dy[e], x[e], dw[static_cast<std::int64_t>(e)]});
+  }
+  matmul_batch(products, {.transpose_a = true, .accumulate = accumulate});
+}
 
 RowGroups aligned_groups(std::span<const std::int64_t> counts) {
   RowGroups groups;
@@ -62,10 +100,7 @@ RowGroups aligned_groups(std::span<const std::int64_t> counts) {
   groups.offsets.reserve(counts.size() + 1);
   groups.offsets.push_back(0);
   for (const std::int64_t count : counts) {
-    require(count >= 0, "a group cannot have {} rows", count);
-    const std::int64_t rows =
-        (count + RowGroups::kRowAlignment - 1) / RowGroups::kRowAlignment * RowGroups::kRowAlignment;
-    groups.offsets.push_back(groups.offsets.back() + rows);
+    groups.offsets.push_back(groups.offsets.back() + padded_rows(count));
   }
   return groups;
 }
@@ -83,10 +118,7 @@ void grouped_matmul(const RowGroups& groups, ConstTensorView x, ConstTensorView 
   check_groups(groups);
   check_rows(groups, x, "x");
   check_rows(groups, y, "y");
-  check_experts(groups, w, "w");
-  multiply_groups(groups, {.transpose_b = true}, [&](std::int64_t e) {
-    return MatmulOperands{rows_of(groups, x, e), w[e], rows_of(groups, y, e)};
-  });
+  grouped_matmul(blocks_of(groups, x), w, blocks_of(groups, y));
 }
 
 void grouped_matmul_input_grad(const RowGroups& groups, ConstTensorView dy, ConstTensorView w,
@@ -94,10 +126,7 @@ void grouped_matmul_input_grad(const RowGroups& groups, ConstTensorView dy, Cons
   check_groups(groups);
   check_rows(groups, dy, "dy");
   check_rows(groups, dx, "dx");
-  check_experts(groups, w, "w");
-  multiply_groups(groups, {}, [&](std::int64_t e) {
-    return MatmulOperands{rows_of(groups, dy, e), w[e], rows_of(groups, dx, e)};
-  });
+  grouped_matmul_input_grad(blocks_of(groups, dy), w, blocks_of(groups, dx));
 }
 
 void grouped_matmul_weight_grad(const RowGroups& groups, ConstTensorView dy, ConstTensorView x, TensorView dw,
@@ -105,10 +134,7 @@ void grouped_matmul_weight_grad(const RowGroups& groups, ConstTensorView dy, Con
   check_groups(groups);
   check_rows(groups, dy, "dy");
   check_rows(groups, x, "x");
-  check_experts(groups, dw, "dw");
-  multiply_groups(groups, {.transpose_a = true, .accumulate = accumulate}, [&](std::int64_t e) {
-    return MatmulOperands{rows_of(groups, dy, e), rows_of(groups, x, e), dw[e]};
-  });
+  grouped_matmul_weight_grad(blocks_of(groups, dy), blocks_of(groups, x), dw, accumulate);
 }
 
 }  // namespace expedite::kernels

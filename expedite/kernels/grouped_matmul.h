@@ -1,5 +1,4 @@
-// Matrix products of a stack of experts, each with its own rows of one tall matrix. Row counts change every
-// step.
+// Matrix products of a stack of experts, each with its own block of rows. Row counts change every step.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +9,32 @@
 
 namespace expedite::kernels {
 
+/// Row counts that recur keep the number of product shapes small: blocks are laid out in multiples of this,
+/// the rest zero rows.
+inline constexpr std::int64_t kRowAlignment = 16;
+
+/// Rows of a block for `count` tokens: the next multiple of kRowAlignment.
+[[nodiscard]] std::int64_t padded_rows(std::int64_t count);
+
+/// y[e] = x[e] · w[e]ᵀ. x[e]: [rows of e, K]; w: [E, N, K]; y[e]: [rows of e, N]. x, w: f32 or bf16; y: the
+/// same or f32. Blocks may be empty ([0, K]) and lie anywhere. A row of y does not depend, bit for bit, on
+/// the rows beside it, on their number or on its place among them.
+void grouped_matmul(std::span<const ConstTensorView> x, ConstTensorView w, std::span<const TensorView> y);
+
+/// dx[e] = dy[e] · w[e], with the same independence of rows.
+void grouped_matmul_input_grad(std::span<const ConstTensorView> dy, ConstTensorView w,
+                               std::span<const TensorView> dx);
+
+/// dw[e] (+)= dy[e]ᵀ · x[e], fp32 [E, N, K]. An empty block adds nothing (and dw[e] is zeroed when not
+/// accumulating). Padding rows of dy and x must be zero, or finite where the other's are zero.
+void grouped_matmul_weight_grad(std::span<const ConstTensorView> dy, std::span<const ConstTensorView> x,
+                                TensorView dw, bool accumulate);
+
 /// The rows of each expert in a tall matrix. Group e owns rows [offsets[e], offsets[e + 1]); the first
 /// counts[e] of them hold tokens and the rest, fewer than kRowAlignment, is padding that makes shapes recur
 /// from step to step.
 struct RowGroups {
-  static constexpr std::int64_t kRowAlignment = 16;
+  static constexpr std::int64_t kRowAlignment = kernels::kRowAlignment;
 
   std::vector<std::int64_t> counts;   // [E]
   std::vector<std::int64_t> offsets;  // [E + 1]

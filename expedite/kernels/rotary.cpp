@@ -70,7 +70,8 @@ void rotary_range(const TensorView& x, std::span<const std::int32_t> positions,
                   std::int64_t end) {
   const std::int64_t heads = x.size(1);
   const std::int64_t width = x.size(2);
-  const std::int64_t padded = (width / 2 + lanes() - 1) / lanes() * lanes();
+  const auto half = static_cast<std::int64_t>(inverse_frequencies.size());
+  const std::int64_t padded = (half + lanes() - 1) / lanes() * lanes();
   std::vector<float> frequencies(static_cast<std::size_t>(padded));
   std::copy(inverse_frequencies.begin(), inverse_frequencies.end(), frequencies.begin());
   std::vector<float> cosine(frequencies.size());
@@ -81,10 +82,10 @@ void rotary_range(const TensorView& x, std::span<const std::int32_t> positions,
     for (std::int64_t h = 0; h < heads; ++h) {
       if (x.dtype() == DType::bf16) {
         bf16* head = x.row<bf16>(t) + h * width;
-        rotate_head(head, head + width / 2, width / 2, cosine.data(), sine.data());
+        rotate_head(head, head + half, half, cosine.data(), sine.data());
       } else {
         float* head = x.row<float>(t) + h * width;
-        rotate_head(head, head + width / 2, width / 2, cosine.data(), sine.data());
+        rotate_head(head, head + half, half, cosine.data(), sine.data());
       }
     }
   }
@@ -102,10 +103,10 @@ void rotary(TensorView x, std::span<const std::int32_t> positions, std::span<con
             float attention_factor, Rotation direction) {
   constexpr std::int64_t kGrain = 16;  // tokens that are worth a thread
   require_float("x", x);
-  require(x.rank() == 3 && x.size(2) % 2 == 0, "x must be [T, heads, D] with an even D");
+  require(x.rank() == 3, "x must be [T, heads, D]");
   require(static_cast<std::int64_t>(positions.size()) == x.size(0), "{} positions for {} tokens",
           positions.size(), x.size(0));
-  require(static_cast<std::int64_t>(inverse_frequencies.size()) == x.size(2) / 2,
+  require(static_cast<std::int64_t>(2 * inverse_frequencies.size()) <= x.size(2),
           "{} inverse frequencies for heads of {}", inverse_frequencies.size(), x.size(2));
   const float sign = direction == Rotation::forward ? 1.0F : -1.0F;
   parallel_for(x.rows(), kGrain, [&](std::int64_t begin, std::int64_t end) {

@@ -153,6 +153,17 @@ void require_f32_matrix(std::string_view name, const ConstTensorView& x) {
 void require_options(const RouterOptions& options, std::int64_t experts) {
   require(options.top_k >= 1 && options.top_k <= experts, "a token cannot choose {} of {} experts",
           options.top_k, experts);
+  require(options.groups >= 1 && options.top_groups >= 1 && options.top_groups <= options.groups,
+          "a token cannot choose {} of {} groups of experts", options.top_groups, options.groups);
+  if (options.groups == 1) {
+    return;
+  }
+  const std::int64_t size = experts / options.groups;
+  require(experts % options.groups == 0 && size >= 2, "{} experts do not make {} equal groups of 2 or more",
+          experts, options.groups);
+  require(options.top_k <= options.top_groups * size,
+          "a token cannot choose {} of the {} experts in {} groups", options.top_k, options.top_groups * size,
+          options.top_groups);
 }
 
 // A NaN would be compared and lost, and tokens sent anywhere: it is found before anything is written.
@@ -182,6 +193,36 @@ void require_bias(std::span<const float> bias, std::int64_t experts) {
           "the selection bias has {} entries for {} experts", bias.size(), experts);
   for (std::size_t e = 0; e < bias.size(); ++e) {
     require(std::isfinite(bias[e]), "the selection bias of expert {} is {}", e, bias[e]);
+  }
+}
+
+// Never minus infinity, which is how a group that has been chosen is marked.
+float sum_of_best_two(const float* values, std::int64_t count) {
+  float best = std::max(values[0], values[1]);
+  float second = std::min(values[0], values[1]);
+  for (std::int64_t i = 2; i < count; ++i) {
+    second = std::max(second, std::min(best, values[i]));
+    best = std::max(best, values[i]);
+  }
+  return std::max(best + second, std::numeric_limits<float>::lowest());
+}
+
+// Sets the candidates of all but the best groups to 0. group_scores: [groups]; best: [top_groups].
+void keep_best_groups(const RouterOptions& options, std::int64_t count, float* candidates,
+                      std::vector<float>& group_scores, std::vector<std::int32_t>& best) {
+  const std::int64_t size = count / options.groups;
+  for (std::int64_t g = 0; g < options.groups; ++g) {
+    group_scores[static_cast<std::size_t>(g)] = sum_of_best_two(candidates + g * size, size);
+  }
+  HWY_DYNAMIC_DISPATCH(choose_row)(group_scores.data(), options.groups, options.top_groups, best.data());
+  std::ranges::sort(best);
+  auto kept = best.begin();
+  for (std::int64_t g = 0; g < options.groups; ++g) {
+    if (kept != best.end() && *kept == g) {
+      ++kept;
+    } else {
+      std::fill_n(candidates + g * size, size, 0.0F);
+    }
   }
 }
 
@@ -265,6 +306,8 @@ void route(ConstTensorView logits, std::span<const float> selection_bias, const 
   const std::int64_t count = logits.columns();
   parallel_for(logits.rows(), kGrain, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> candidates = make_scratch(count);
+    std::vector<float> group_scores = make_scratch(options.groups);
+    std::vector<std::int32_t> best_groups(static_cast<std::size_t>(options.top_groups));
     for (std::int64_t t = begin; t < end; ++t) {
       float* score = scores.row<float>(t);
       if (options.scoring == Scoring::softmax) {
@@ -276,6 +319,9 @@ void route(ConstTensorView logits, std::span<const float> selection_bias, const 
         std::copy_n(score, count, candidates.data());
       } else {
         HWY_DYNAMIC_DISPATCH(add_row)(score, selection_bias.data(), count, candidates.data());
+      }
+      if (options.top_groups < options.groups) {
+        keep_best_groups(options, count, candidates.data(), group_scores, best_groups);
       }
       HWY_DYNAMIC_DISPATCH(choose_row)
       (candidates.data(), count, options.top_k, experts.row<std::int32_t>(t));

@@ -16,12 +16,19 @@ struct RouterOptions {
   Scoring scoring = Scoring::softmax;
   bool renormalize = true;      // the k weights of a token are divided by their sum
   float scaling_factor = 1.0F;  // multiplies the weights, after that
+  std::int64_t groups = 1;      // neighbouring experts, as many in each; at least 2 unless groups is 1
+  std::int64_t top_groups = 1;  // a token chooses among the experts of so many groups
 };
 
 /// logits: f32 [T, E]. selection_bias: f32 [E] or empty; added to the scores for the choice only, never to
 /// weights (DeepSeek-V3's balancing without auxiliary loss). Of equal scores the lower expert wins. scores:
 /// f32 [T, E]; experts: i32 [T, k], by falling score, all different; weights: f32 [T, k]. Throws Error naming
 /// the first row whose logits are not finite, before anything is used.
+///
+/// With groups (DeepSeek-V3, DeepSeek-AI, 2024, arXiv:2412.19437): a group's score is the sum of its two best
+/// biased scores; the top_groups best stay, of equals the lower. In the other groups the biased scores count
+/// as 0, as in Hugging Face's models: where a negative bias leaves fewer than k experts of the chosen groups
+/// above 0, experts of other groups come before those below 0. k is at most the experts in top_groups groups.
 void route(ConstTensorView logits, std::span<const float> selection_bias, const RouterOptions& options,
            TensorView scores, TensorView experts, TensorView weights);
 

@@ -1,6 +1,7 @@
 #include "expedite/kernels/swiglu.h"
 
 #include <cstdint>
+#include <string_view>
 
 #include "expedite/kernels/arguments.h"
 #include "expedite/kernels/parallel.h"
@@ -24,72 +25,93 @@ template <typename T>
 constexpr std::int64_t kAhead = (sizeof(T) == sizeof(float) ? 2048 : 3072) /
                                 static_cast<std::int64_t>(sizeof(T));
 
+HWY_INLINE float weight_of(const ConstTensorView& weights, std::int64_t r) {
+  return present(weights) ? static_cast<const float*>(weights.data())[r * weights.row_stride()] : 1.0F;
+}
+
 template <typename T, typename Whole>
-void swiglu_rows(const ConstTensorView& gate_up, const TensorView& y, std::int64_t begin, std::int64_t end) {
+void swiglu_rows(const ConstTensorView& gate_up, const ConstTensorView& weights, const TensorView& y,
+                 std::int64_t begin, std::int64_t end) {
   const std::int64_t width = y.columns();
   for (std::int64_t r = begin; r < end; ++r) {
     const T* gate = gate_up.row<T>(r);
     const T* up = gate + width;
     T* out = y.row<T>(r);
+    const F32 weight = set(weight_of(weights, r));
     for_each_vector<Whole>(width, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
       hwy::Prefetch(gate + kAhead<T> + i);
       hwy::Prefetch(up + kAhead<T> + i);
       const F32 g = at_least(vector.load(gate + i), kSigmoidBound);
-      vector.store(hn::Mul(hn::Mul(g, fast_sigmoid<T>(g)), vector.load(up + i)), out + i);
+      const F32 activated = hn::Mul(hn::Mul(g, fast_sigmoid<T>(g)), vector.load(up + i));
+      vector.store(hn::Mul(weight, activated), out + i);
     });
   }
 }
 
-// With s = sigmoid(gate): d silu / d gate = s + gate * s * (1 - s).
+// Returns the gradient of the row's weight. With s = sigmoid(gate): d silu / d gate = s + gate * s * (1 - s).
+template <typename T, typename Whole>
+HWY_INLINE float backward_row(const T* gradient, const T* gate, float row_weight, std::int64_t width,
+                              T* dgate) {
+  const T* up = gate + width;
+  T* dup = dgate + width;
+  const F32 weight = set(row_weight);
+  return sum_over_vectors<Whole>(width, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
+    hwy::Prefetch(gate + kAhead<T> + i);
+    hwy::Prefetch(up + kAhead<T> + i);
+    hwy::Prefetch(gradient + kAhead<T> + i);
+    const F32 unweighted = vector.load(gradient + i);
+    const F32 d = hn::Mul(weight, unweighted);
+    const F32 g = at_least(vector.load(gate + i), kSigmoidBound);
+    const F32 u = vector.load(up + i);
+    const F32 s = fast_sigmoid<T>(g);
+    const F32 silu = hn::Mul(g, s);
+    // An infinite gate must not meet 1 - s = 0.
+    const F32 finite = at_most(g, 80.0F);
+    const F32 slope = hn::Mul(s, hn::MulAdd(finite, hn::Sub(set(1.0F), s), set(1.0F)));
+    vector.store(hn::Mul(hn::Mul(d, u), slope), dgate + i);
+    vector.store(hn::Mul(d, silu), dup + i);
+    return hn::Mul(unweighted, hn::Mul(silu, u));
+  });
+}
+
 template <typename T, typename Whole>
 void swiglu_backward_rows(const ConstTensorView& dy, const ConstTensorView& gate_up,
-                          const TensorView& dgate_up, std::int64_t begin, std::int64_t end) {
-  const std::int64_t width = dy.columns();
+                          const ConstTensorView& weights, const TensorView& dgate_up,
+                          const TensorView& dweights, std::int64_t begin, std::int64_t end) {
   for (std::int64_t r = begin; r < end; ++r) {
-    const T* gradient = dy.row<T>(r);
-    const T* gate = gate_up.row<T>(r);
-    const T* up = gate + width;
-    T* dgate = dgate_up.row<T>(r);
-    T* dup = dgate + width;
-    for_each_vector<Whole>(width, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
-      hwy::Prefetch(gate + kAhead<T> + i);
-      hwy::Prefetch(up + kAhead<T> + i);
-      hwy::Prefetch(gradient + kAhead<T> + i);
-      const F32 d = vector.load(gradient + i);
-      const F32 g = at_least(vector.load(gate + i), kSigmoidBound);
-      const F32 u = vector.load(up + i);
-      const F32 s = fast_sigmoid<T>(g);
-      const F32 silu = hn::Mul(g, s);
-      // An infinite gate must not meet 1 - s = 0.
-      const F32 finite = at_most(g, 80.0F);
-      const F32 slope = hn::Mul(s, hn::MulAdd(finite, hn::Sub(set(1.0F), s), set(1.0F)));
-      vector.store(hn::Mul(hn::Mul(d, u), slope), dgate + i);
-      vector.store(hn::Mul(d, silu), dup + i);
-    });
+    const float dweight = backward_row<T, Whole>(dy.row<T>(r), gate_up.row<T>(r), weight_of(weights, r),
+                                                 dy.columns(), dgate_up.row<T>(r));
+    if (present(dweights)) {
+      *dweights.row<float>(r) = dweight;
+    }
   }
 }
 
-void swiglu_range(const ConstTensorView& gate_up, const TensorView& y, std::int64_t begin, std::int64_t end) {
+void swiglu_range(const ConstTensorView& gate_up, const ConstTensorView& weights, const TensorView& y,
+                  std::int64_t begin, std::int64_t end) {
   const bool streamed = worth_streaming(y, y.columns());
   if (y.dtype() == DType::bf16) {
-    streamed ? swiglu_rows<bf16, StreamedVector>(gate_up, y, begin, end)
-             : swiglu_rows<bf16, WholeVector>(gate_up, y, begin, end);
+    streamed ? swiglu_rows<bf16, StreamedVector>(gate_up, weights, y, begin, end)
+             : swiglu_rows<bf16, WholeVector>(gate_up, weights, y, begin, end);
   } else {
-    streamed ? swiglu_rows<float, StreamedVector>(gate_up, y, begin, end)
-             : swiglu_rows<float, WholeVector>(gate_up, y, begin, end);
+    streamed ? swiglu_rows<float, StreamedVector>(gate_up, weights, y, begin, end)
+             : swiglu_rows<float, WholeVector>(gate_up, weights, y, begin, end);
   }
   hwy::FlushStream();
 }
 
 void swiglu_backward_range(const ConstTensorView& dy, const ConstTensorView& gate_up,
-                           const TensorView& dgate_up, std::int64_t begin, std::int64_t end) {
+                           const ConstTensorView& weights, const TensorView& dgate_up,
+                           const TensorView& dweights, std::int64_t begin, std::int64_t end) {
   const bool streamed = dgate_up.data() != gate_up.data() && worth_streaming(dgate_up, dy.columns());
   if (dy.dtype() == DType::bf16) {
-    streamed ? swiglu_backward_rows<bf16, StreamedVector>(dy, gate_up, dgate_up, begin, end)
-             : swiglu_backward_rows<bf16, WholeVector>(dy, gate_up, dgate_up, begin, end);
+    streamed
+        ? swiglu_backward_rows<bf16, StreamedVector>(dy, gate_up, weights, dgate_up, dweights, begin, end)
+        : swiglu_backward_rows<bf16, WholeVector>(dy, gate_up, weights, dgate_up, dweights, begin, end);
   } else {
-    streamed ? swiglu_backward_rows<float, StreamedVector>(dy, gate_up, dgate_up, begin, end)
-             : swiglu_backward_rows<float, WholeVector>(dy, gate_up, dgate_up, begin, end);
+    streamed
+        ? swiglu_backward_rows<float, StreamedVector>(dy, gate_up, weights, dgate_up, dweights, begin, end)
+        : swiglu_backward_rows<float, WholeVector>(dy, gate_up, weights, dgate_up, dweights, begin, end);
   }
   hwy::FlushStream();
 }
@@ -114,21 +136,33 @@ void require_pair(const ConstTensorView& y, const ConstTensorView& gate_up) {
   require_shape("gate_up", gate_up, {y.rows(), 2 * y.columns()});
 }
 
+void require_row_weights(std::string_view name, const ConstTensorView& weights, std::int64_t rows) {
+  if (present(weights)) {
+    require_type(name, weights, DType::f32);
+    require_shape(name, weights, {rows});
+  }
+}
+
 }  // namespace
 
-void swiglu(ConstTensorView gate_up, TensorView y) {
+void swiglu(ConstTensorView gate_up, ConstTensorView weights, TensorView y) {
   require_pair(y, gate_up);
+  require_row_weights("weights", weights, y.rows());
   parallel_for(y.rows(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    HWY_DYNAMIC_DISPATCH(swiglu_range)(gate_up, y, begin, end);
+    HWY_DYNAMIC_DISPATCH(swiglu_range)(gate_up, weights, y, begin, end);
   });
 }
 
-void swiglu_backward(ConstTensorView dy, ConstTensorView gate_up, TensorView dgate_up) {
+void swiglu_backward(ConstTensorView dy, ConstTensorView gate_up, ConstTensorView weights,
+                     TensorView dgate_up, TensorView dweights) {
   require_pair(dy, gate_up);
+  require_row_weights("weights", weights, dy.rows());
   require_type("dgate_up", dgate_up, dy.dtype());
   require_shape("dgate_up", dgate_up, gate_up.shape());
+  require_row_weights("dweights", dweights, dy.rows());
   parallel_for(dy.rows(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    HWY_DYNAMIC_DISPATCH(swiglu_backward_range)(dy, gate_up, dgate_up, begin, end);
+    HWY_DYNAMIC_DISPATCH(swiglu_backward_range)
+    (dy, gate_up, weights, dgate_up, dweights, begin, end);
   });
 }
 

@@ -61,6 +61,16 @@ void require_fitting(const StoredTensor& stored, const CheckpointTensor& tensor,
           tensor.name, fmt::join(stored.shape, ", "), to_string(tensor.shape));
 }
 
+/// "model.layers.46.…" names a layer behind the last, one of those for multi-token prediction.
+bool of_prediction_layer(const std::string& name, const ModelConfig& config) {
+  for (std::int64_t i = 0; i < config.prediction_layers; ++i) {
+    if (name.starts_with(fmt::format("model.layers.{}.", config.layers + i))) {
+      return true;
+    }
+  }
+  return false;
+}
+
 StoredType stored_type_of(const CheckpointTensor& tensor, StateTensor which, const Parameters& parameters) {
   const bool f32 = which != StateTensor::weight || tensor.bias != nullptr;
   return f32 ? StoredType::f32 : stored_type(parameters.dtype());
@@ -114,7 +124,8 @@ void load_weights(Parameters& parameters, const SafetensorsFolder& folder) {
   for (const std::string& name : folder.names()) {
     // Some checkpoints repeat a tied head, or keep rotary tables that are worked out from the configuration.
     const bool redundant = (parameters.config().tie_word_embeddings && name == "lm_head.weight") ||
-                           name.ends_with("rotary_emb.inv_freq");
+                           name.ends_with("rotary_emb.inv_freq") ||
+                           of_prediction_layer(name, parameters.config());
     require(
         expected.contains(name) || redundant,
         "{}: tensor '{}' is not part of the model that config.json describes: is it the right config.json?",

@@ -12,7 +12,7 @@
 
 namespace expedite::model {
 
-enum class Family : std::uint8_t { qwen3_moe, mixtral };
+enum class Family : std::uint8_t { qwen2_moe, qwen3_moe, mixtral, dots1, glm4_moe };
 
 struct ModelConfig {
   Family family = Family::qwen3_moe;
@@ -27,12 +27,18 @@ struct ModelConfig {
   std::int64_t experts = 0;                // E; 0: no sparse layers
   std::int64_t experts_per_token = 0;      // k
   std::vector<bool> sparse;                // [L] which layers have experts
-  bool norm_topk_prob = true;              // gate weights of a token are divided by their sum
+  // FFN of the experts that every token passes through, together; 0: the sparse layers have none.
+  std::int64_t shared_expert_intermediate_size = 0;
+  bool shared_expert_gate = false;  // their output is multiplied by sigmoid(gate · x)
+  bool norm_topk_prob = true;       // gate weights of a token are divided by their sum
   kernels::Scoring scoring = kernels::Scoring::softmax;
   bool expert_bias = false;  // a selection bias per expert, moved by load instead of by gradient
   float routed_scaling_factor = 1.0F;
-  bool qk_norm = false;         // RMSNorm of each query and key head
-  bool attention_bias = false;  // biases on the query, key, value and output projections
+  std::int64_t expert_groups = 1;  // a token chooses from its best top_groups of so many groups of experts
+  std::int64_t top_groups = 1;
+  bool qk_norm = false;      // RMSNorm of each query and key head
+  bool qkv_bias = false;     // biases on the query, key and value projections
+  bool output_bias = false;  // a bias on attention's output projection
   bool tie_word_embeddings = false;
   float rms_norm_eps = 1e-6F;
   float initializer_range = 0.02F;
@@ -43,9 +49,12 @@ struct ModelConfig {
   // FlashAttention path.
   std::int64_t sliding_window = 0;
   // Rotary embedding, after rope_theta and rope_scaling have been worked out.
-  std::vector<float> inverse_frequencies;  // [D / 2]
+  std::vector<float> inverse_frequencies;  // [rotary.rotary_dim / 2]
   float rotary_attention_factor = 1.0F;    // multiplies cosine and sine
   RotarySettings rotary;  // for inverse_frequencies(rotary, length): dynamic scaling depends on the length
+
+  // Layers for multi-token prediction that a checkpoint may hold behind the last; they are not read.
+  std::int64_t prediction_layers = 0;
 
   nlohmann::json source;  // config.json as it was read, for writing it back
 

@@ -56,6 +56,13 @@ class ConfigFields {
     return value->get<std::int64_t>();
   }
 
+  [[nodiscard]] std::int64_t required_integer(const char* field, std::int64_t lowest = 1,
+                                              std::int64_t highest = kMaxSize) const {
+    const std::optional<std::int64_t> value = optional_integer(field, lowest, highest);
+    require(value.has_value(), "{}: the field {} is missing", where_, field);
+    return *value;
+  }
+
   /// A number from `lowest`, finite also in float32.
   [[nodiscard]] double number(const char* field, double default_value, double lowest) const {
     return optional_number(field, lowest).value_or(default_value);

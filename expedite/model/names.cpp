@@ -22,6 +22,11 @@ std::string expert_weight(Family family, std::int64_t layer, std::int64_t expert
   return fmt::format("model.layers.{}.{}.experts.{}.{}.weight", layer, sparse_block(family), expert, matrix);
 }
 
+std::string shared_weight(Family family, std::int64_t layer, std::string_view matrix) {
+  const std::string_view block = family == Family::qwen2_moe ? "shared_expert" : "shared_experts";
+  return in_layer(layer, fmt::format("mlp.{}.{}_proj.weight", block, matrix));
+}
+
 // Collects the parameters of one model in order.
 class ParameterList {
  public:
@@ -53,18 +58,18 @@ class ParameterList {
     list_.push_back({std::move(name), std::move(shape), layer_, expert, trained});
   }
 
-  void add_projection(const char* projection, std::int64_t outputs, std::int64_t inputs) {
+  void add_projection(const char* projection, std::int64_t outputs, std::int64_t inputs, bool bias) {
     add(ParameterNames::attention_weight(layer_, projection), {outputs, inputs});
-    if (config_.attention_bias) {
+    if (bias) {
       add(ParameterNames::attention_bias(layer_, projection), {outputs});
     }
   }
 
   void add_attention() {
-    add_projection("q", config_.query_size(), config_.hidden_size);
-    add_projection("k", config_.kv_size(), config_.hidden_size);
-    add_projection("v", config_.kv_size(), config_.hidden_size);
-    add_projection("o", config_.hidden_size, config_.query_size());
+    add_projection("q", config_.query_size(), config_.hidden_size, config_.qkv_bias);
+    add_projection("k", config_.kv_size(), config_.hidden_size, config_.qkv_bias);
+    add_projection("v", config_.kv_size(), config_.hidden_size, config_.qkv_bias);
+    add_projection("o", config_.hidden_size, config_.query_size(), config_.output_bias);
     if (config_.qk_norm) {
       add(ParameterNames::query_norm(layer_), {config_.head_dim});
       add(ParameterNames::key_norm(layer_), {config_.head_dim});
@@ -88,6 +93,20 @@ class ParameterList {
       add(names_.expert_gate(layer_, expert), {ffn, hidden}, expert);
       add(names_.expert_up(layer_, expert), {ffn, hidden}, expert);
       add(names_.expert_down(layer_, expert), {hidden, ffn}, expert);
+    }
+    if (config_.shared_expert_intermediate_size > 0) {
+      add_shared_expert();
+    }
+  }
+
+  void add_shared_expert() {
+    const std::int64_t hidden = config_.hidden_size;
+    const std::int64_t ffn = config_.shared_expert_intermediate_size;
+    add(names_.shared_gate(layer_), {ffn, hidden});
+    add(names_.shared_up(layer_), {ffn, hidden});
+    add(names_.shared_down(layer_), {hidden, ffn});
+    if (config_.shared_expert_gate) {
+      add(ParameterNames::shared_expert_gate(layer_), {1, hidden});
     }
   }
 
@@ -152,6 +171,19 @@ std::string ParameterNames::expert_up(std::int64_t layer, std::int64_t expert) c
 }
 std::string ParameterNames::expert_down(std::int64_t layer, std::int64_t expert) const {
   return expert_weight(family_, layer, expert, family_ == Family::mixtral ? "w2" : "down_proj");
+}
+
+std::string ParameterNames::shared_gate(std::int64_t layer) const {
+  return shared_weight(family_, layer, "gate");
+}
+std::string ParameterNames::shared_up(std::int64_t layer) const {
+  return shared_weight(family_, layer, "up");
+}
+std::string ParameterNames::shared_down(std::int64_t layer) const {
+  return shared_weight(family_, layer, "down");
+}
+std::string ParameterNames::shared_expert_gate(std::int64_t layer) {
+  return in_layer(layer, "mlp.shared_expert_gate.weight");
 }
 
 std::int64_t ParameterSpec::elements() const {

@@ -31,11 +31,17 @@ class ParameterNames {
   [[nodiscard]] static std::string dense_down(std::int64_t layer);  // [H, FFN]
 
   [[nodiscard]] std::string router(std::int64_t layer) const;  // [E, H]
-  /// [E]; the families have none of their own, so the name is DeepSeek-V3's.
+  /// [E]; DeepSeek-V3's name, which is also that of families that have none of their own.
   [[nodiscard]] std::string selection_bias(std::int64_t layer) const;
   [[nodiscard]] std::string expert_gate(std::int64_t layer, std::int64_t expert) const;  // [F, H]
   [[nodiscard]] std::string expert_up(std::int64_t layer, std::int64_t expert) const;    // [F, H]
   [[nodiscard]] std::string expert_down(std::int64_t layer, std::int64_t expert) const;  // [H, F]
+
+  // Those that all tokens share; Fs is shared_expert_intermediate_size.
+  [[nodiscard]] std::string shared_gate(std::int64_t layer) const;          // [Fs, H]
+  [[nodiscard]] std::string shared_up(std::int64_t layer) const;            // [Fs, H]
+  [[nodiscard]] std::string shared_down(std::int64_t layer) const;          // [H, Fs]
+  [[nodiscard]] static std::string shared_expert_gate(std::int64_t layer);  // [1, H]
 
  private:
   Family family_;
@@ -52,7 +58,7 @@ struct ParameterSpec {
 };
 
 /// Every parameter in canonical order: embedding, the layers from first to last (attention before FFN,
-/// experts by number, each gate, up, down), final norm, head.
+/// router, experts by number, shared expert; each gate, up, down), final norm, head.
 [[nodiscard]] std::vector<ParameterSpec> parameters(const ModelConfig& config);
 
 }  // namespace expedite::model

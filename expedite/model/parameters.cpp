@@ -44,8 +44,10 @@ void Parameters::plan_attention(int layer) {
   attention.norm = add(layer, false, {hidden}, false, dtype_);
   attention.qkv = add(layer, false, {config_.qkv_size(), hidden}, true, dtype_);
   attention.output = add(layer, false, {hidden, config_.query_size()}, true, dtype_);
-  if (config_.attention_bias) {
+  if (config_.qkv_bias) {
     attention.qkv_bias = add(layer, false, {config_.qkv_size()}, false, dtype_);
+  }
+  if (config_.output_bias) {
     attention.output_bias = add(layer, false, {hidden}, false, dtype_);
   }
   if (config_.qk_norm) {
@@ -69,6 +71,13 @@ void Parameters::plan_mlp(int layer) {
   weights.moe.down = add(layer, true, {shard_.local(), hidden, ffn}, true, dtype_);
   if (config_.expert_bias) {
     weights.moe.selection_bias.assign(static_cast<std::size_t>(config_.experts), 0.0F);
+  }
+  if (const std::int64_t shared = config_.shared_expert_intermediate_size; shared > 0) {
+    weights.shared.gate_up = add(layer, false, {2 * shared, hidden}, true, dtype_);
+    weights.shared.down = add(layer, false, {hidden, shared}, true, dtype_);
+    if (config_.shared_expert_gate) {
+      weights.shared.gate = add(layer, false, {1, hidden}, true, dtype_);
+    }
   }
 }
 
@@ -141,53 +150,76 @@ void Parameters::allocate(MemoryPool& pool) {
   }
 }
 
-void Parameters::locate_tensors() {
-  const ParameterNames names(config_.family);
-  const auto whole = [&](const std::string& name, Parameter* parameter) {
-    tensors_.push_back({.name = name, .shape = parameter->shape, .parameter = parameter});
-  };
-  const auto rows = [&](const std::string& name, Parameter* parameter, std::int64_t first,
-                        std::int64_t count) {
-    const std::int64_t columns = parameter->weight.columns();
-    const Shape shape = parameter->shape.rank() == 1 ? Shape{count} : Shape{count, columns};
-    tensors_.push_back({.name = name, .shape = shape, .parameter = parameter, .offset = first * columns});
-  };
+void Parameters::locate_whole(const std::string& name, Parameter* parameter) {
+  tensors_.push_back({.name = name, .shape = parameter->shape, .parameter = parameter});
+}
 
-  whole(names.embedding(), embedding_);
+void Parameters::locate_rows(const std::string& name, Parameter* parameter, std::int64_t first,
+                             std::int64_t count) {
+  const std::int64_t columns = parameter->weight.columns();
+  const Shape shape = parameter->shape.rank() == 1 ? Shape{count} : Shape{count, columns};
+  tensors_.push_back({.name = name, .shape = shape, .parameter = parameter, .offset = first * columns});
+}
+
+void Parameters::locate_tensors() {
+  locate_whole(ParameterNames::embedding(), embedding_);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const auto layer = static_cast<std::int64_t>(i);
     LayerWeights& weights = layers_[i];
-    AttentionWeights& attention = weights.attention;
-    const std::int64_t query = config_.query_size();
-    const std::int64_t key = config_.kv_size();
-    whole(names.input_norm(layer), attention.norm);
-    rows(names.attention_weight(layer, "q"), attention.qkv, 0, query);
-    rows(names.attention_weight(layer, "k"), attention.qkv, query, key);
-    rows(names.attention_weight(layer, "v"), attention.qkv, query + key, key);
-    whole(names.attention_weight(layer, "o"), attention.output);
-    if (attention.qkv_bias != nullptr) {
-      rows(names.attention_bias(layer, "q"), attention.qkv_bias, 0, query);
-      rows(names.attention_bias(layer, "k"), attention.qkv_bias, query, key);
-      rows(names.attention_bias(layer, "v"), attention.qkv_bias, query + key, key);
-      whole(names.attention_bias(layer, "o"), attention.output_bias);
-    }
-    if (attention.query_norm != nullptr) {
-      whole(names.query_norm(layer), attention.query_norm);
-      whole(names.key_norm(layer), attention.key_norm);
-    }
-    whole(names.post_attention_norm(layer), weights.mlp_norm);
+    locate_attention(layer);
+    locate_whole(ParameterNames::post_attention_norm(layer), weights.mlp_norm);
     if (config_.sparse[i]) {
       locate_experts(layer);
+      locate_shared_expert(layer);
     } else {
-      rows(names.dense_gate(layer), weights.dense.gate_up, 0, config_.intermediate_size);
-      rows(names.dense_up(layer), weights.dense.gate_up, config_.intermediate_size,
-           config_.intermediate_size);
-      whole(names.dense_down(layer), weights.dense.down);
+      const std::int64_t ffn = config_.intermediate_size;
+      locate_rows(ParameterNames::dense_gate(layer), weights.dense.gate_up, 0, ffn);
+      locate_rows(ParameterNames::dense_up(layer), weights.dense.gate_up, ffn, ffn);
+      locate_whole(ParameterNames::dense_down(layer), weights.dense.down);
     }
   }
-  whole(names.final_norm(), final_norm_);
+  locate_whole(ParameterNames::final_norm(), final_norm_);
   if (!config_.tie_word_embeddings) {
-    whole(names.head(), head_);
+    locate_whole(ParameterNames::head(), head_);
+  }
+}
+
+void Parameters::locate_attention(std::int64_t layer) {
+  using Names = ParameterNames;
+  AttentionWeights& attention = layers_[static_cast<std::size_t>(layer)].attention;
+  const std::int64_t query = config_.query_size();
+  const std::int64_t key = config_.kv_size();
+  locate_whole(Names::input_norm(layer), attention.norm);
+  locate_rows(Names::attention_weight(layer, "q"), attention.qkv, 0, query);
+  locate_rows(Names::attention_weight(layer, "k"), attention.qkv, query, key);
+  locate_rows(Names::attention_weight(layer, "v"), attention.qkv, query + key, key);
+  locate_whole(Names::attention_weight(layer, "o"), attention.output);
+  if (attention.qkv_bias != nullptr) {
+    locate_rows(Names::attention_bias(layer, "q"), attention.qkv_bias, 0, query);
+    locate_rows(Names::attention_bias(layer, "k"), attention.qkv_bias, query, key);
+    locate_rows(Names::attention_bias(layer, "v"), attention.qkv_bias, query + key, key);
+  }
+  if (attention.output_bias != nullptr) {
+    locate_whole(Names::attention_bias(layer, "o"), attention.output_bias);
+  }
+  if (attention.query_norm != nullptr) {
+    locate_whole(Names::query_norm(layer), attention.query_norm);
+    locate_whole(Names::key_norm(layer), attention.key_norm);
+  }
+}
+
+void Parameters::locate_shared_expert(std::int64_t layer) {
+  const ParameterNames names(config_.family);
+  SharedExpertWeights& shared = layers_[static_cast<std::size_t>(layer)].shared;
+  if (shared.gate_up == nullptr) {
+    return;
+  }
+  const std::int64_t ffn = config_.shared_expert_intermediate_size;
+  locate_rows(names.shared_gate(layer), shared.gate_up, 0, ffn);
+  locate_rows(names.shared_up(layer), shared.gate_up, ffn, ffn);
+  locate_whole(names.shared_down(layer), shared.down);
+  if (shared.gate != nullptr) {
+    locate_whole(ParameterNames::shared_expert_gate(layer), shared.gate);
   }
 }
 
@@ -196,7 +228,7 @@ void Parameters::locate_experts(std::int64_t layer) {
   MoeWeights& moe = layers_[static_cast<std::size_t>(layer)].moe;
   const std::int64_t hidden = config_.hidden_size;
   const std::int64_t ffn = config_.moe_intermediate_size;
-  tensors_.push_back({.name = names.router(layer), .shape = moe.router->shape, .parameter = moe.router});
+  locate_whole(names.router(layer), moe.router);
   if (!moe.selection_bias.empty()) {
     tensors_.push_back(
         {.name = names.selection_bias(layer), .shape = {config_.experts}, .bias = &moe.selection_bias});

@@ -65,11 +65,19 @@ struct MoeWeights {
   std::vector<float> selection_bias;  // [E] or empty; moved by load, the same on every rank
 };
 
+/// The shared expert: a dense one that every token passes through. Every rank holds it.
+struct SharedExpertWeights {
+  Parameter* gate_up = nullptr;  // [2 Fs, H]; null: the layer has no shared expert
+  Parameter* down = nullptr;     // [H, Fs]
+  Parameter* gate = nullptr;     // [1, H] or null: its sigmoid weighs the output
+};
+
 struct LayerWeights {
   AttentionWeights attention;
   Parameter* mlp_norm = nullptr;  // [H]
   DenseWeights dense;             // dense layers
   MoeWeights moe;                 // sparse layers
+  SharedExpertWeights shared;     // sparse layers
 };
 
 /// Where a Hugging Face tensor lies: a contiguous run of elements of one parameter.
@@ -125,7 +133,11 @@ class Parameters {
   Parameter* add(int layer, bool expert, Shape shape, bool decay, DType dtype);
   void allocate(MemoryPool& pool);
   void locate_tensors();
+  void locate_whole(const std::string& name, Parameter* parameter);
+  void locate_rows(const std::string& name, Parameter* parameter, std::int64_t first, std::int64_t count);
+  void locate_attention(std::int64_t layer);
   void locate_experts(std::int64_t layer);
+  void locate_shared_expert(std::int64_t layer);
 
   ModelConfig config_;
   DType dtype_;

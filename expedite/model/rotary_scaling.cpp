@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <optional>
 #include <string>
 
 namespace expedite::model {
@@ -87,7 +88,8 @@ void parse_scaling(const ConfigFields& fields, RotarySettings& settings) {
   settings.factor = fields.required_number("factor", kMinFactor);
   switch (settings.scaling) {
     case RotaryScaling::dynamic:
-      require(settings.head_dim > 2, "{}: dynamic scaling needs a head_dim above 2", fields.where());
+      require(settings.rotary_dim > 2,
+              "{}: dynamic scaling needs a head_dim of which more than 2 elements turn", fields.where());
       break;
     case RotaryScaling::yarn:
       parse_yarn(fields, settings);
@@ -119,10 +121,10 @@ void parse_rope_parameters(const ConfigFields& config, RotarySettings& settings)
           fields.where(), factor, settings.factor);
 }
 
-std::vector<float> unscaled(double theta, std::int64_t head_dim) {
-  std::vector<float> result(head_dim / 2);
-  for (std::int64_t i = 0; i < head_dim / 2; ++i) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim);
+std::vector<float> unscaled(double theta, std::int64_t rotary_dim) {
+  std::vector<float> result(rotary_dim / 2);
+  for (std::int64_t i = 0; i < rotary_dim / 2; ++i) {
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(rotary_dim);
     result[i] = 1.0F / std::pow(static_cast<float>(theta), exponent);
   }
   return result;
@@ -130,7 +132,7 @@ std::vector<float> unscaled(double theta, std::int64_t head_dim) {
 
 // The pair of a head that turns `rotations` times over the original length.
 double yarn_pair(double rotations, const RotarySettings& settings) {
-  return static_cast<double>(settings.head_dim) *
+  return static_cast<double>(settings.rotary_dim) *
          std::log(settings.original_positions / (rotations * 2.0 * std::numbers::pi)) /
          (2.0 * std::log(settings.theta));
 }
@@ -138,7 +140,7 @@ double yarn_pair(double rotations, const RotarySettings& settings) {
 void scale_yarn(const RotarySettings& settings, std::vector<float>& frequencies) {
   const double low = std::max(std::floor(yarn_pair(settings.beta_fast, settings)), 0.0);
   double high = std::min(std::ceil(yarn_pair(settings.beta_slow, settings)),
-                         static_cast<double>(settings.head_dim - 1));
+                         static_cast<double>(settings.rotary_dim - 1));
   if (low == high) {
     high += 0.001;  // as in Hugging Face: a step instead of a division by zero
   }
@@ -168,7 +170,7 @@ void scale_llama3(const RotarySettings& settings, std::vector<float>& frequencie
 }
 
 double dynamic_theta(const RotarySettings& settings, std::int64_t length) {
-  const auto dim = static_cast<double>(settings.head_dim);
+  const auto dim = static_cast<double>(settings.rotary_dim);
   const auto limit = static_cast<double>(settings.max_positions);
   const double stretch = settings.factor * static_cast<double>(length) / limit - (settings.factor - 1.0);
   return settings.theta * std::pow(stretch, dim / (dim - 2.0));
@@ -176,10 +178,26 @@ double dynamic_theta(const RotarySettings& settings, std::int64_t length) {
 
 }  // namespace
 
-RotarySettings parse_rotary_settings(const ConfigFields& config, std::int64_t head_dim,
+double partial_rotary_factor(const ConfigFields& config, double default_value) {
+  constexpr const char* kField = "partial_rotary_factor";
+  std::optional<double> factor = config.optional_number(kField, kTiny);
+  if (const nlohmann::json* parameters = config.find("rope_parameters"); parameters != nullptr) {
+    const ConfigFields fields(*parameters, config.where() + ": rope_parameters");
+    const std::optional<double> newer = fields.optional_number(kField, kTiny);
+    require(!factor || !newer || *factor == *newer,
+            "{}: partial_rotary_factor is {} and rope_parameters.partial_rotary_factor {}; remove one",
+            config.where(), factor.value_or(0.0), newer.value_or(0.0));
+    factor = newer ? newer : factor;
+  }
+  require(factor.value_or(default_value) <= 1.0, "{}: partial_rotary_factor {} is more than 1",
+          config.where(), factor.value_or(default_value));
+  return factor.value_or(default_value);
+}
+
+RotarySettings parse_rotary_settings(const ConfigFields& config, std::int64_t rotary_dim,
                                      std::int64_t max_positions, double default_theta) {
   RotarySettings settings;
-  settings.head_dim = head_dim;
+  settings.rotary_dim = rotary_dim;
   settings.max_positions = max_positions;
   settings.theta = config.number("rope_theta", default_theta, kTiny);
   if (config.has("rope_parameters")) {
@@ -192,9 +210,9 @@ RotarySettings parse_rotary_settings(const ConfigFields& config, std::int64_t he
 
 std::vector<float> inverse_frequencies(const RotarySettings& settings, std::int64_t length) {
   if (settings.scaling == RotaryScaling::dynamic && length > settings.max_positions) {
-    return unscaled(dynamic_theta(settings, length), settings.head_dim);
+    return unscaled(dynamic_theta(settings, length), settings.rotary_dim);
   }
-  std::vector<float> frequencies = unscaled(settings.theta, settings.head_dim);
+  std::vector<float> frequencies = unscaled(settings.theta, settings.rotary_dim);
   switch (settings.scaling) {
     case RotaryScaling::linear:
       for (float& frequency : frequencies) {

@@ -19,7 +19,7 @@ enum class RotaryScaling : std::uint8_t {
 struct RotarySettings {
   RotaryScaling scaling = RotaryScaling::none;
   double theta = 10000.0;
-  std::int64_t head_dim = 0;
+  std::int64_t rotary_dim = 0;     // the first elements of a head, which turn in pairs; the others stay
   std::int64_t max_positions = 0;  // max_position_embeddings
   double factor = 1.0;
   double original_positions = 0.0;  // yarn, llama3: the length trained for before scaling
@@ -30,12 +30,16 @@ struct RotarySettings {
   double high_freq_factor = 4.0;  // llama3
 };
 
+/// The share of a head that turns, above 0 and at most 1: partial_rotary_factor, on its own or, in newer
+/// files, in rope_parameters.
+[[nodiscard]] double partial_rotary_factor(const ConfigFields& config, double default_value);
+
 /// From rope_theta and rope_scaling, or rope_parameters as newer files spell them. Throws Error naming the
 /// field.
-[[nodiscard]] RotarySettings parse_rotary_settings(const ConfigFields& config, std::int64_t head_dim,
+[[nodiscard]] RotarySettings parse_rotary_settings(const ConfigFields& config, std::int64_t rotary_dim,
                                                    std::int64_t max_positions, double default_theta);
 
-/// [head_dim / 2] for batches whose longest sequence has `length` tokens, which only matters for dynamic
+/// [rotary_dim / 2] for batches whose longest sequence has `length` tokens, which only matters for dynamic
 /// scaling and lengths beyond max_positions. In float32 arithmetic, as the checkpoints were trained with.
 [[nodiscard]] std::vector<float> inverse_frequencies(const RotarySettings& settings, std::int64_t length);
 

@@ -54,6 +54,16 @@ void write_synced(const std::filesystem::path& path, std::string_view text) {
   require(fsync(file.number()) == 0, "{}: cannot sync: {}", path.string(), std::strerror(errno));
 }
 
+void replace_file(const std::filesystem::path& path, std::string_view text) {
+  std::filesystem::path beside = path;
+  beside += ".new";
+  write_synced(beside, text);
+  std::error_code error;
+  std::filesystem::rename(beside, path, error);
+  require(!error, "{}: cannot be replaced: {}", path.string(), error.message());
+  sync_path(path.has_parent_path() ? path.parent_path() : ".");
+}
+
 FileSum sum_file(const std::filesystem::path& path) {
   constexpr std::size_t kBlock = 1 << 20;
   const Descriptor file(path, O_RDONLY, "read");

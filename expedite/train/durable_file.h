@@ -36,6 +36,10 @@ void sync_path(const std::filesystem::path& path);
 /// Creates or replaces a file, and syncs it.
 void write_synced(const std::filesystem::path& path, std::string_view text);
 
+/// Creates or replaces a file whole: whoever looks, even after a crash, finds the old text or the new. It is
+/// written beside `path`, as path.new, and then renamed.
+void replace_file(const std::filesystem::path& path, std::string_view text);
+
 struct FileSum {
   std::int64_t size = 0;
   std::uint32_t crc32 = 0;  // of zlib

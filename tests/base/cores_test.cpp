@@ -32,5 +32,17 @@ TEST(Cores, FollowTheBindingOfTheProcess) {
   EXPECT_EQ(cores.bound, 1);
 }
 
+TEST(Caches, GrowWithTheirLevel) {
+  const int machine = count_cores().machine;
+  CacheSize before{.level = 0, .bytes = 0, .cores = 1};
+  for (const CacheSize& cache : cache_sizes()) {
+    EXPECT_GT(cache.level, before.level);
+    EXPECT_GT(cache.bytes, before.bytes);
+    EXPECT_GE(cache.cores, before.cores);
+    EXPECT_LE(cache.cores, machine);
+    before = cache;
+  }
+}
+
 }  // namespace
 }  // namespace expedite

@@ -65,6 +65,13 @@ class Nodes(Lab):
         self.assertEqual(lines[0], "control")
         self.assertEqual(sorted(lines[1:]), [f"{rank} node{rank // 2}" for rank in range(6)])
 
+    def test_a_batch_systems_nodes_are_not_the_labs(self):
+        allocation = {"SLURM_JOBID": "7", "SLURM_NODELIST": "elsewhere", "SLURM_TASKS_PER_NODE": "2"}
+        environment = harness.ENVIRONMENT | allocation
+        process = self.start("2x1", "mpirun", "-n", "2", "hostname", program=(LAB,), environment=environment)
+        self.assertEqual(process.wait(), 0, process.output)
+        self.assertEqual(sorted(process.stdout.split()), ["node0", "node1"])
+
     def test_each_tells_ranks_where_they_are(self):
         script = "echo $RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR $EXPEDITE_LAB $(hostname)"
         process = self.lab("2x2@1gbit", "--each", "sh", "-c", script)
@@ -114,6 +121,13 @@ class Ends(Lab):
         self.assertIn("what command", self.lab("2x2", status=2).stderr)
         self.assertIn("cannot start no-such", self.lab("1x1", "no-such-command", status=127).stderr)
 
+    def test_says_what_a_machine_without_labs_lacks(self):
+        # A user namespace that may have no other in it, and its root without the right to make any.
+        script = f"echo 0 > /proc/sys/user/max_user_namespaces; setpriv --bounding-set -sys_admin {LAB} 2x1 true"
+        process = self.start("-Ur", "sh", "-c", script, program=("unshare",))
+        self.assertEqual(process.wait(), NO_LAB, process.output)
+        self.assertIn("sysctl -w user.max_user_namespaces", process.stderr)
+
     def test_killed_supervisor_takes_all_with_it(self):
         # `setsid nohup`: even what has left the session and ignores signals.
         process = self.start_waiting("2x2", "setsid nohup sleep 1000 > sleep.out 2>&1")
@@ -133,7 +147,8 @@ class Ends(Lab):
 
     def test_signals_reach_the_command_once(self):
         # The trap counts; the command ends by itself when it has had each.
-        script = "n=0; trap 'n=$((n+1)); echo $n' TERM; trap 'echo last; exit 7' USR1; touch ready; while :; do sleep 0.02; done"
+        traps = "trap 'n=$((n+1)); echo $n' TERM; trap 'echo last; exit 7' USR1"
+        script = f"n=0; {traps}; touch ready; while :; do sleep 0.02; done"
         process = self.start("1x1", "bash", "-c", script, program=(LAB,))
         self.wait_until(process, (self.folder / "ready").exists, "its command")
         os.kill(process.pid, signal.SIGTERM)

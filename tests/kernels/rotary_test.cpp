@@ -14,9 +14,11 @@ struct Case {
   std::int64_t heads;
   std::int64_t width;
   std::int64_t gap;
+  std::int64_t turning;  // the first elements of a head; the others stay
 };
-const Case kCases[] = {{0, 2, 8, 0},   {1, 1, 2, 0},   {3, 2, 6, 1},
-                       {20, 3, 64, 4}, {9, 1, 128, 0}, {5, 2, 50, 0}};
+const Case kCases[] = {{0, 2, 8, 0, 8},    {1, 1, 2, 0, 2},     {3, 2, 6, 1, 6},
+                       {20, 3, 64, 4, 64}, {9, 1, 128, 0, 128}, {5, 2, 50, 0, 50},
+                       {7, 2, 64, 3, 32},  {4, 3, 11, 0, 6},    {2, 2, 5, 0, 0}};
 
 std::vector<float> frequencies_of(std::int64_t width) {
   std::vector<float> result;
@@ -39,8 +41,11 @@ std::vector<std::int32_t> random_positions(std::int64_t tokens, std::mt19937& ge
 template <typename T>
 std::vector<double> reference_row(const Matrix<T>& x, std::int64_t t, const Case& shape, float position,
                                   const std::vector<float>& frequencies, double factor, double sign) {
-  std::vector<double> row(static_cast<std::size_t>(x.columns()));
-  const std::int64_t half = shape.width / 2;
+  std::vector<double> row;
+  for (std::int64_t c = 0; c < x.columns(); ++c) {
+    row.push_back(x.at(t, c));
+  }
+  const std::int64_t half = shape.turning / 2;
   for (std::int64_t h = 0; h < shape.heads; ++h) {
     for (std::int64_t i = 0; i < half; ++i) {
       const std::int64_t first = h * shape.width + i;
@@ -61,7 +66,7 @@ void check_rotary(Rotation direction) {
     auto x = Matrix<T>::random(shape.tokens, shape.heads * shape.width, generator, 1.0, shape.gap);
     const auto before = x;
     const auto positions = random_positions(shape.tokens, generator);
-    const auto frequencies = frequencies_of(shape.width);
+    const auto frequencies = frequencies_of(shape.turning);
     rotary(x.view(shape.heads), positions, frequencies, 1.25F, direction);
     for (std::int64_t t = 0; t < shape.tokens; ++t) {
       const auto position = static_cast<float>(positions[static_cast<std::size_t>(t)]);
@@ -84,12 +89,12 @@ TEST(Rotary, TurnsPairs) {
 
 TEST(Rotary, GradientAgreesWithFiniteDifferences) {
   std::mt19937 generator(2);
-  const Case shape{2, 2, 6, 0};
+  const Case shape{2, 2, 6, 0, 4};
   auto x = Matrix<float>::random(2, 12, generator);
   auto gradient = Matrix<float>::random(2, 12, generator);
   const auto dy = gradient;
   const std::vector<std::int32_t> positions = {3, 17};
-  const auto frequencies = frequencies_of(shape.width);
+  const auto frequencies = frequencies_of(shape.turning);
   rotary(gradient.view(2), positions, frequencies, 1.5F, Rotation::backward);
   const auto loss = [&] {
     auto y = x;
@@ -141,6 +146,7 @@ TEST(RotaryErrors, NameWhatDoesNotFit) {
   };
   EXPECT_EQ(message(positions, 2), "no error");
   EXPECT_EQ(message({positions.data(), 1}, 2), "1 positions for 2 tokens");
+  EXPECT_EQ(message(positions, 1), "no error");
   EXPECT_EQ(message(positions, 4), "4 inverse frequencies for heads of 4");
 }
 

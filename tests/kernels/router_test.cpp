@@ -5,112 +5,16 @@
 
 #include <functional>
 #include <limits>
-#include <numeric>
 #include <string>
 
-#include "tests/kernels/matrix.h"
+#include "tests/kernels/router_problem.h"
 #include "tests/kernels/targets.h"
 
-namespace expedite::kernels {
+namespace expedite::kernels::router_test {
 namespace {
 
-struct Case {
-  std::int64_t tokens;
-  std::int64_t experts;
-  std::int64_t k;
-  std::int64_t gap;
-};
 const Case kCases[] = {{0, 4, 2, 0},   {1, 1, 1, 0},     {3, 5, 5, 2},     {17, 8, 2, 0},  {90, 16, 4, 1},
                        {40, 33, 6, 3}, {150, 128, 8, 0}, {20, 512, 16, 0}, {9, 300, 16, 1}};
-
-std::vector<double> reference_scores(const std::vector<double>& logits, Scoring scoring) {
-  std::vector<double> scores;
-  double sum = 1.0;
-  if (scoring == Scoring::softmax) {
-    const double largest = *std::max_element(logits.begin(), logits.end());
-    sum = 0.0;
-    for (const double logit : logits) {
-      scores.push_back(std::exp(logit - largest));
-      sum += scores.back();
-    }
-  } else {
-    for (const double logit : logits) {
-      scores.push_back(1.0 / (1.0 + std::exp(-logit)));
-    }
-  }
-  for (double& score : scores) {
-    score /= sum;
-  }
-  return scores;
-}
-
-std::vector<double> row_of(const Matrix<float>& matrix, std::int64_t row) {
-  std::vector<double> values;
-  for (std::int64_t c = 0; c < matrix.columns(); ++c) {
-    values.push_back(matrix.at(row, c));
-  }
-  return values;
-}
-
-// The weights that one token's choice should get.
-std::vector<double> reference_weights(const std::vector<double>& scores,
-                                      const std::vector<std::int64_t>& chosen, const RouterOptions& options) {
-  double sum = 0.0;
-  for (const std::int64_t e : chosen) {
-    sum += scores[static_cast<std::size_t>(e)];
-  }
-  std::vector<double> weights;
-  weights.reserve(chosen.size());
-  for (const std::int64_t e : chosen) {
-    weights.push_back(scores[static_cast<std::size_t>(e)] / (options.renormalize ? sum : 1.0) *
-                      options.scaling_factor);
-  }
-  return weights;
-}
-
-std::vector<std::int64_t> experts_of(const Matrix<std::int32_t>& experts, std::int64_t token) {
-  std::vector<std::int64_t> chosen;
-  for (std::int64_t j = 0; j < experts.columns(); ++j) {
-    chosen.push_back(static_cast<std::int64_t>(experts.at(token, j)));
-  }
-  return chosen;
-}
-
-// A router's inputs and outputs.
-struct Problem {
-  Problem(const Case& shape, std::mt19937& generator)
-      : logits(Matrix<float>::random(shape.tokens, shape.experts, generator, 2.0, shape.gap)),
-        scores(shape.tokens, shape.experts, shape.gap),
-        experts(shape.tokens, shape.k, shape.gap),
-        weights(shape.tokens, shape.k, shape.gap) {
-    options.top_k = shape.k;
-  }
-  void run(std::span<const float> bias = {}) {
-    route(logits.view(), bias, options, scores.view(), experts.view(), weights.view());
-  }
-
-  RouterOptions options;
-  Matrix<float> logits;
-  Matrix<float> scores;
-  Matrix<std::int32_t> experts;
-  Matrix<float> weights;
-};
-
-// The choice is checked against a stable sort of the kernel's own scores, so that rounding cannot excuse it.
-void expect_choice(const Problem& problem, std::span<const float> bias, std::int64_t token) {
-  std::vector<float> keys;
-  for (std::int64_t e = 0; e < problem.scores.columns(); ++e) {
-    keys.push_back(static_cast<float>(problem.scores.at(token, e)) +
-                   (bias.empty() ? 0.0F : bias[static_cast<std::size_t>(e)]));
-  }
-  std::vector<std::int64_t> order(keys.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    return keys[static_cast<std::size_t>(a)] > keys[static_cast<std::size_t>(b)];
-  });
-  order.resize(static_cast<std::size_t>(problem.options.top_k));
-  EXPECT_EQ(experts_of(problem.experts, token), order) << "token " << token;
-}
 
 void check_route(Scoring scoring, bool renormalize, bool biased) {
   std::mt19937 generator(1);
@@ -189,15 +93,6 @@ void check_extremes(Scoring scoring) {
 TEST(Router, ExtremeLogitsStayFinite) {
   for_each_target([] { check_extremes(Scoring::softmax); });
   for_each_target([] { check_extremes(Scoring::sigmoid); });
-}
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 void check_not_finite() {
@@ -399,4 +294,4 @@ TEST(Router, ThreadsDoNotChangeBits) {
 }
 
 }  // namespace
-}  // namespace expedite::kernels
+}  // namespace expedite::kernels::router_test

@@ -7,6 +7,7 @@
 
 #include "expedite/kernels/permute.h"
 #include "expedite/kernels/rms_norm.h"
+#include "expedite/kernels/rows.h"
 #include "expedite/kernels/swiglu.h"
 #include "expedite/tensor/memory_pool.h"
 #include "tests/kernels/matrix.h"
@@ -81,6 +82,30 @@ TYPED_TEST(Streaming, Gather) {
         const std::span<const std::int32_t> all(index);
         gather_rows(src.view(), all.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)),
                     dst);
+      });
+}
+
+TYPED_TEST(Streaming, RowsGatheredAndSummed) {
+  Block<TypeParam> src(this->pool, 300, kColumns);
+  Block<TypeParam> residual(this->pool, kRows<TypeParam>, kColumns);
+  const ConstTensorView source = src.view();
+  std::vector<RowRef> refs(static_cast<std::size_t>(2 * kRows<TypeParam>));
+  for (std::size_t i = 0; i < refs.size(); ++i) {
+    if (i % 7 != 3) {
+      refs[i] = {0, static_cast<std::int32_t>(i * 37 % 300)};
+    }
+  }
+  const auto refs_of = [&](std::int64_t begin, std::int64_t count, std::size_t width) {
+    return std::span<const RowRef>(refs).subspan(static_cast<std::size_t>(begin) * width,
+                                                 static_cast<std::size_t>(count) * width);
+  };
+  expect_slices_agree<TypeParam>(this->pool, kColumns,
+                                 [&](std::int64_t begin, std::int64_t count, const TensorView& dst) {
+                                   gather_rows({&source, 1}, refs_of(begin, count, 1), dst);
+                                 });
+  expect_slices_agree<TypeParam>(
+      this->pool, kColumns, [&](std::int64_t begin, std::int64_t count, const TensorView& dst) {
+        sum_rows({&source, 1}, refs_of(begin, count, 2), residual.view().slice(begin, count), dst);
       });
 }
 

@@ -101,6 +101,39 @@ TEST(LoadWeights, PassesOverWhatTheConfigurationAlreadySays) {
             "no error");
 }
 
+TEST(LoadWeights, PassesOverPredictionLayers) {
+  const auto error = [](std::int64_t prediction_layers, const char* extra) {
+    const TemporaryFolder folder;
+    const ModelConfig glm = parse_model_config({{"model_type", "glm4_moe"},
+                                                {"vocab_size", 7},
+                                                {"hidden_size", 6},
+                                                {"num_hidden_layers", 1},
+                                                {"num_attention_heads", 1},
+                                                {"num_key_value_heads", 1},
+                                                {"head_dim", 4},
+                                                {"intermediate_size", 3},
+                                                {"num_nextn_predict_layers", prediction_layers}},
+                                               "test");
+    std::vector<StoredTensor> tensors;
+    for (const ParameterSpec& spec : parameters(glm)) {
+      tensors.push_back({spec.name, StoredType::f32, spec.shape});
+    }
+    tensors.push_back({extra, StoredType::f32, {2}});
+    SafetensorsWriter writer(folder / "model.safetensors", tensors);
+    for (const StoredTensor& tensor : tensors) {
+      writer.append(tensor.name, std::vector<std::byte>(static_cast<std::size_t>(tensor.bytes())));
+    }
+    writer.finish();
+    MemoryPool pool;
+    Parameters weights(glm, DType::f32, {.first_expert = {0, 128}, .ep_rank = 0}, State::weights, pool);
+    return error_text([&] { load_weights(weights, SafetensorsFolder(folder.path())); });
+  };
+  EXPECT_EQ(error(1, "model.layers.1.eh_proj.weight"), "no error");
+  EXPECT_TRUE(mentions(error(0, "model.layers.1.eh_proj.weight"), {"model.layers.1.eh_proj.weight"}));
+  EXPECT_TRUE(mentions(error(1, "model.layers.2.eh_proj.weight"), {"model.layers.2.eh_proj.weight"}));
+  EXPECT_TRUE(mentions(error(1, "model.layers.0.eh_proj.weight"), {"model.layers.0.eh_proj.weight"}));
+}
+
 TEST(LoadWeights, RefusesIntegers) {
   const std::string error =
       load_error([](auto& tensors) { find(tensors, "model.norm.weight")->type = StoredType::i32; });

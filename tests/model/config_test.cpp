@@ -31,6 +31,22 @@ json mixtral(const json& changes = json::object()) {
   return config;
 }
 
+json dots1(const json& changes = json::object()) {
+  json config = qwen3_moe({{"model_type", "dots1"},
+                           {"n_routed_experts", 8},
+                           {"n_shared_experts", 2},
+                           {"moe_intermediate_size", 24}});
+  config.erase("num_experts");
+  config.update(changes);
+  return config;
+}
+
+json glm4_moe(const json& changes = json::object()) {
+  json config = dots1({{"model_type", "glm4_moe"}});
+  config.update(changes);
+  return config;
+}
+
 ModelConfig parse(const json& config) {
   return parse_model_config(config, "config.json");
 }
@@ -77,13 +93,96 @@ TEST(ModelConfig, HasHuggingFacesDefaultsForQwen3Moe) {
   EXPECT_FLOAT_EQ(config.initializer_range, 0.02F);
   EXPECT_FLOAT_EQ(config.router_aux_loss_coef, 0.001F);
   EXPECT_FALSE(config.norm_topk_prob);
-  EXPECT_FALSE(config.attention_bias);
+  EXPECT_FALSE(config.qkv_bias);
+  EXPECT_FALSE(config.output_bias);
   EXPECT_FALSE(config.tie_word_embeddings);
   EXPECT_EQ(config.sliding_window, 0);
   EXPECT_EQ(config.sparse, std::vector<bool>(24, true));
   EXPECT_EQ(config.scoring, kernels::Scoring::softmax);
   EXPECT_FALSE(config.expert_bias);
   EXPECT_EQ(config.routed_scaling_factor, 1.0F);
+  EXPECT_EQ(config.expert_groups, 1);
+  EXPECT_EQ(config.shared_expert_intermediate_size, 0);
+}
+
+TEST(ModelConfig, HasHuggingFacesDefaultsForQwen2Moe) {
+  const ModelConfig config = parse({{"model_type", "qwen2_moe"}});
+  EXPECT_EQ(config.vocab_size, 151936);
+  EXPECT_EQ(config.hidden_size, 2048);
+  EXPECT_EQ(config.layers, 24);
+  EXPECT_EQ(config.heads, 16);
+  EXPECT_EQ(config.kv_heads, 16);
+  EXPECT_EQ(config.head_dim, 128);
+  EXPECT_EQ(config.intermediate_size, 5632);
+  EXPECT_EQ(config.moe_intermediate_size, 1408);
+  EXPECT_EQ(config.shared_expert_intermediate_size, 5632);
+  EXPECT_TRUE(config.shared_expert_gate);
+  EXPECT_EQ(config.experts, 60);
+  EXPECT_EQ(config.experts_per_token, 4);
+  EXPECT_EQ(config.max_position_embeddings, 32768);
+  EXPECT_EQ(config.rotary.theta, 10000.0);
+  EXPECT_FLOAT_EQ(config.rms_norm_eps, 1e-6F);
+  EXPECT_TRUE(config.qkv_bias);
+  EXPECT_FALSE(config.output_bias);
+  EXPECT_FALSE(config.qk_norm);
+  EXPECT_FALSE(config.norm_topk_prob);
+  EXPECT_FALSE(config.expert_bias);
+  EXPECT_EQ(config.scoring, kernels::Scoring::softmax);
+  EXPECT_EQ(config.sparse, std::vector<bool>(24, true));
+  EXPECT_EQ(config.sliding_window, 0);
+}
+
+TEST(ModelConfig, HasHuggingFacesDefaultsForDots1) {
+  const ModelConfig config = parse({{"model_type", "dots1"},
+                                    {"n_routed_experts", 128},
+                                    {"n_shared_experts", 2},
+                                    {"num_experts_per_tok", 6}});
+  EXPECT_EQ(config.vocab_size, 152064);
+  EXPECT_EQ(config.hidden_size, 4608);
+  EXPECT_EQ(config.layers, 62);
+  EXPECT_EQ(config.heads, 32);
+  EXPECT_EQ(config.kv_heads, 32);
+  EXPECT_EQ(config.head_dim, 144);
+  EXPECT_EQ(config.intermediate_size, 10944);
+  EXPECT_EQ(config.moe_intermediate_size, 1408);
+  EXPECT_EQ(config.shared_expert_intermediate_size, 2816);
+  EXPECT_FALSE(config.shared_expert_gate);
+  EXPECT_EQ(config.max_position_embeddings, 2048);
+  EXPECT_FLOAT_EQ(config.rms_norm_eps, 1e-6F);
+  EXPECT_TRUE(config.qk_norm);
+  EXPECT_FALSE(config.qkv_bias);
+  EXPECT_FALSE(config.output_bias);
+  EXPECT_FALSE(config.norm_topk_prob);
+  EXPECT_TRUE(config.expert_bias);
+  EXPECT_EQ(config.scoring, kernels::Scoring::sigmoid);
+  EXPECT_EQ(config.routed_scaling_factor, 1.0F);
+  EXPECT_EQ(config.expert_groups, 1);
+  EXPECT_EQ(config.top_groups, 1);
+  EXPECT_EQ(config.sparse, std::vector<bool>(62, true));
+  EXPECT_EQ(config.sliding_window, 0);  // it would begin at layer 62
+}
+
+TEST(ModelConfig, HasHuggingFacesDefaultsForGlm4Moe) {
+  const ModelConfig config = parse({{"model_type", "glm4_moe"}, {"head_dim", 128}});
+  EXPECT_EQ(config.vocab_size, 151552);
+  EXPECT_EQ(config.hidden_size, 4096);
+  EXPECT_EQ(config.layers, 46);
+  EXPECT_EQ(config.heads, 96);
+  EXPECT_EQ(config.kv_heads, 8);
+  EXPECT_EQ(config.rotary.rotary_dim, 64);
+  EXPECT_EQ(config.inverse_frequencies.size(), 32U);
+  EXPECT_EQ(config.moe_intermediate_size, 1408);
+  EXPECT_EQ(config.shared_expert_intermediate_size, 1408);
+  EXPECT_EQ(config.experts, 128);
+  EXPECT_EQ(config.experts_per_token, 8);
+  EXPECT_EQ(config.max_position_embeddings, 131072);
+  EXPECT_FLOAT_EQ(config.rms_norm_eps, 1e-5F);
+  EXPECT_FALSE(config.qk_norm);
+  EXPECT_FALSE(config.qkv_bias);
+  EXPECT_TRUE(config.norm_topk_prob);
+  EXPECT_TRUE(config.expert_bias);
+  EXPECT_FALSE(config.sparse[0]);
+  EXPECT_TRUE(config.sparse[1]);
 }
 
 TEST(ModelConfig, HasHuggingFacesDefaultsForMixtral) {
@@ -118,6 +217,48 @@ TEST(ModelConfig, WorksOutSparseLayers) {
   EXPECT_EQ(parse(mixtral({{"decoder_sparse_step", 2}})).sparse, Layers(2, true));
 }
 
+TEST(ModelConfig, ReadsTheMixtureOfExpertsOfDeepSeek) {
+  const json changes = {{"n_group", 4},
+                        {"topk_group", 2},
+                        {"num_experts_per_tok", 3},
+                        {"norm_topk_prob", true},
+                        {"attention_bias", true},
+                        {"first_k_dense_replace", 3},
+                        {"routed_scaling_factor", 2.5},
+                        {"scoring_func", "noaux_tc"}};
+  for (const json& source : {dots1(changes), glm4_moe(changes)}) {
+    const ModelConfig config = parse(source);
+    EXPECT_EQ(config.experts, 8);
+    EXPECT_EQ(config.expert_groups, 4);
+    EXPECT_EQ(config.top_groups, 2);
+    EXPECT_EQ(config.scoring, kernels::Scoring::sigmoid);
+    EXPECT_TRUE(config.norm_topk_prob);
+    EXPECT_EQ(config.routed_scaling_factor, 2.5F);
+    EXPECT_EQ(config.shared_expert_intermediate_size, 48);
+    EXPECT_EQ(config.sparse, (std::vector<bool>{false, false, false, true}));
+    EXPECT_TRUE(config.qkv_bias);
+    EXPECT_EQ(config.output_bias, config.family == Family::dots1);
+  }
+  EXPECT_EQ(parse(dots1({{"first_k_dense_replace", 9}})).sparse, std::vector<bool>(4, false));
+  EXPECT_EQ(parse(dots1({{"n_shared_experts", 0}})).shared_expert_intermediate_size, 0);
+  EXPECT_TRUE(parse(glm4_moe({{"use_qk_norm", true}})).qk_norm);
+}
+
+TEST(ModelConfig, ReadsThePartialRotaryFactor) {
+  EXPECT_EQ(parse(glm4_moe()).rotary.rotary_dim, 8);
+  EXPECT_EQ(parse(glm4_moe()).inverse_frequencies.size(), 4U);
+  EXPECT_FLOAT_EQ(parse(glm4_moe()).inverse_frequencies[1], 0.1F);  // 10000 to the power of -2/8
+  EXPECT_EQ(parse(glm4_moe({{"partial_rotary_factor", 1}})).rotary.rotary_dim, 16);
+  EXPECT_EQ(parse(glm4_moe({{"partial_rotary_factor", 0.3}})).rotary.rotary_dim, 4);  // rounded down
+  const json newer = {{"rope_type", "default"}, {"partial_rotary_factor", 0.25}};
+  EXPECT_EQ(parse(glm4_moe({{"rope_parameters", newer}})).rotary.rotary_dim, 4);
+  EXPECT_EQ(parse(qwen3_moe({{"partial_rotary_factor", 1.0}})).rotary.rotary_dim, 16);
+  EXPECT_TRUE(mentions(error_text([&] {
+                         (void)parse(qwen3_moe({{"rope_parameters", newer}}));
+                       }),
+                       {"partial_rotary_factor"}));
+}
+
 TEST(ModelConfig, WorksOutTheSlidingWindow) {
   EXPECT_EQ(parse(qwen3_moe({{"sliding_window", 8}})).sliding_window, 0);
   EXPECT_EQ(parse(qwen3_moe({{"sliding_window", 8}, {"use_sliding_window", true}})).sliding_window, 8);
@@ -132,6 +273,15 @@ TEST(ModelConfig, WorksOutTheSlidingWindow) {
   EXPECT_EQ(parse(mixtral({{"sliding_window", 8}, {"use_sliding_window", false}})).sliding_window, 0);
   const json types = {"sliding_attention", "sliding_attention"};
   EXPECT_EQ(parse(mixtral({{"sliding_window", 8}, {"layer_types", types}})).sliding_window, 8);
+}
+
+TEST(ModelConfig, WorksOutTheSlidingWindowOfDots1) {
+  const json sliding =
+      json::array({"sliding_attention", "sliding_attention", "sliding_attention", "sliding_attention"});
+  EXPECT_EQ(parse(dots1({{"sliding_window", 8}})).sliding_window, 0);
+  EXPECT_EQ(parse(dots1({{"sliding_window", 8}, {"max_window_layers", 0}})).sliding_window, 8);
+  EXPECT_EQ(parse(dots1({{"sliding_window", nullptr}, {"max_window_layers", 2}})).sliding_window, 0);
+  EXPECT_EQ(parse(dots1({{"sliding_window", 8}, {"layer_types", sliding}})).sliding_window, 8);
 }
 
 TEST(ModelConfig, ReadsTheProjectsOwnRouters) {
@@ -157,8 +307,40 @@ TEST(ModelConfig, RefusesWhatItCannotMean) {
   };
   const std::vector<Case> cases = {
       {{{"vocab_size", 3}}, "model_type"},
-      {{{"model_type", "llama"}}, "model_type \"llama\" is not built; qwen3_moe and mixtral are"},
+      {{{"model_type", "llama"}},
+       "model_type \"llama\" is not built; qwen2_moe, qwen3_moe, mixtral, dots1 and glm4_moe are"},
       {{{"model_type", 3}}, "model_type"},
+      {{{"model_type", "deepseek_v3"}},
+       "multi-head latent attention, which is not built; dots1 and glm4_moe"},
+      {qwen3_moe({{"model_type", "qwen2_moe"}, {"use_sliding_window", true}}), "use_sliding_window"},
+      {qwen3_moe({{"model_type", "qwen2_moe"}, {"shared_expert_intermediate_size", 0}}),
+       "shared_expert_intermediate_size"},
+      {qwen3_moe({{"model_type", "qwen2_moe"}, {"qkv_bias", 1}}), "qkv_bias"},
+      {dots1({{"n_routed_experts", nullptr}}), "n_routed_experts"},
+      {dots1({{"n_shared_experts", nullptr}}), "n_shared_experts"},
+      {dots1({{"n_shared_experts", 2147483647}}), "n_shared_experts"},
+      {dots1({{"num_experts_per_tok", nullptr}}), "num_experts_per_tok"},
+      {dots1({{"scoring_func", "softmax"}}), "scoring_func"},
+      {dots1({{"topk_method", "greedy"}}), "topk_method"},
+      {dots1({{"moe_layer_freq", 2}}), "moe_layer_freq"},
+      {dots1({{"moe_router_enable_expert_bias", false}}), "moe_router_enable_expert_bias"},
+      {dots1({{"first_k_dense_replace", -1}}), "first_k_dense_replace"},
+      {dots1({{"n_group", 3}}), "n_group 3"},
+      {dots1({{"n_group", 8}}), "n_group 8"},
+      {dots1({{"n_group", 16}}), "n_group 16"},
+      {dots1({{"n_group", 2}, {"topk_group", 3}}), "topk_group 3"},
+      {dots1({{"n_group", 4}, {"num_experts_per_tok", 3}}), "num_experts_per_tok 3"},
+      {dots1({{"sliding_window", 8}, {"max_window_layers", 2}}), "max_window_layers 2"},
+      {dots1({{"layer_types", 3}}), "layer_types"},
+      {dots1({{"partial_rotary_factor", 0.5}}), "partial_rotary_factor"},
+      {glm4_moe({{"partial_rotary_factor", 0.05}}), "partial_rotary_factor"},
+      {glm4_moe({{"partial_rotary_factor", 0.2}}), "partial_rotary_factor"},
+      {glm4_moe({{"partial_rotary_factor", 1.5}}), "partial_rotary_factor"},
+      {glm4_moe({{"partial_rotary_factor", 0}}), "partial_rotary_factor"},
+      {glm4_moe({{"partial_rotary_factor", 0.5},
+                 {"rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.25}}}}),
+       "partial_rotary_factor"},
+      {glm4_moe({{"num_nextn_predict_layers", 17}}), "num_nextn_predict_layers"},
       {qwen3_moe({{"hidden_act", "gelu"}}), "hidden_act \"gelu\""},
       {qwen3_moe({{"vocab_size", 0}}), "vocab_size"},
       {qwen3_moe({{"vocab_size", -5}}), "vocab_size"},

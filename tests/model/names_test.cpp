@@ -75,6 +75,73 @@ TEST(ParameterNames, FollowTheOptions) {
   EXPECT_EQ(down->elements(), 8 * 768);
 }
 
+std::set<std::string> in_first_layer(const ModelConfig& config) {
+  std::set<std::string> names;
+  for (const ParameterSpec& parameter : parameters(config)) {
+    const std::string layer = "model.layers.0.";
+    if (parameter.name.starts_with(layer) && !parameter.name.starts_with(layer + "mlp.experts.")) {
+      names.insert(parameter.name.substr(layer.size()));
+    }
+  }
+  return names;
+}
+
+nlohmann::json small(const nlohmann::json& changes) {
+  nlohmann::json config = {{"vocab_size", 10},          {"hidden_size", 8},
+                           {"num_hidden_layers", 1},    {"num_attention_heads", 2},
+                           {"num_key_value_heads", 1},  {"num_experts_per_tok", 2},
+                           {"moe_intermediate_size", 5}};
+  config.update(changes);
+  return config;
+}
+
+TEST(ParameterNames, AreThoseOfQwen2Moe) {
+  const ModelConfig config = parse_model_config(
+      small({{"model_type", "qwen2_moe"}, {"num_experts", 3}, {"shared_expert_intermediate_size", 7}}),
+      "test");
+  EXPECT_EQ(in_first_layer(config),
+            (std::set<std::string>{
+                "input_layernorm.weight", "post_attention_layernorm.weight", "self_attn.q_proj.weight",
+                "self_attn.q_proj.bias", "self_attn.k_proj.weight", "self_attn.k_proj.bias",
+                "self_attn.v_proj.weight", "self_attn.v_proj.bias", "self_attn.o_proj.weight",
+                "mlp.gate.weight", "mlp.shared_expert.gate_proj.weight", "mlp.shared_expert.up_proj.weight",
+                "mlp.shared_expert.down_proj.weight", "mlp.shared_expert_gate.weight"}));
+  const std::vector<ParameterSpec> list = parameters(config);
+  using Extents = std::vector<std::int64_t>;
+  EXPECT_EQ(find(list, "model.layers.0.mlp.shared_expert.up_proj.weight")->shape, (Extents{7, 8}));
+  EXPECT_EQ(find(list, "model.layers.0.mlp.shared_expert.down_proj.weight")->shape, (Extents{8, 7}));
+  EXPECT_EQ(find(list, "model.layers.0.mlp.shared_expert_gate.weight")->shape, (Extents{1, 8}));
+  EXPECT_EQ(find(list, "model.layers.0.mlp.shared_expert_gate.weight")->expert, -1);
+}
+
+TEST(ParameterNames, AreThoseOfDots1) {
+  const ModelConfig config = parse_model_config(
+      small({{"model_type", "dots1"}, {"n_routed_experts", 4}, {"n_shared_experts", 2}}), "test");
+  EXPECT_EQ(in_first_layer(config),
+            (std::set<std::string>{
+                "input_layernorm.weight", "post_attention_layernorm.weight", "self_attn.q_proj.weight",
+                "self_attn.k_proj.weight", "self_attn.v_proj.weight", "self_attn.o_proj.weight",
+                "self_attn.q_norm.weight", "self_attn.k_norm.weight", "mlp.gate.weight",
+                "mlp.gate.e_score_correction_bias", "mlp.shared_experts.gate_proj.weight",
+                "mlp.shared_experts.up_proj.weight", "mlp.shared_experts.down_proj.weight"}));
+  const std::vector<ParameterSpec> list = parameters(config);
+  using Extents = std::vector<std::int64_t>;
+  EXPECT_EQ(find(list, "model.layers.0.mlp.shared_experts.gate_proj.weight")->shape, (Extents{10, 8}));
+  EXPECT_EQ(find(list, "model.layers.0.mlp.experts.3.gate_proj.weight")->shape, (Extents{5, 8}));
+}
+
+TEST(ParameterNames, AreThoseOfGlm4Moe) {
+  // The first layer is dense.
+  const ModelConfig config = parse_model_config(
+      small({{"model_type", "glm4_moe"}, {"n_routed_experts", 4}, {"attention_bias", true}}), "test");
+  EXPECT_EQ(in_first_layer(config),
+            (std::set<std::string>{
+                "input_layernorm.weight", "post_attention_layernorm.weight", "self_attn.q_proj.weight",
+                "self_attn.q_proj.bias", "self_attn.k_proj.weight", "self_attn.k_proj.bias",
+                "self_attn.v_proj.weight", "self_attn.v_proj.bias", "self_attn.o_proj.weight",
+                "mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"}));
+}
+
 TEST(ParameterNames, KnowMixtralsExperts) {
   const ParameterNames names(Family::mixtral);
   EXPECT_EQ(names.expert_gate(3, 7), "model.layers.3.block_sparse_moe.experts.7.w1.weight");

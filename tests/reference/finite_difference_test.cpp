@@ -40,6 +40,15 @@ json tiny_config(const json& changes) {
   return config;
 }
 
+// Shared experts, groups, and a dense first layer.
+json deepseek_moe(const json& changes) {
+  json config = {{"n_routed_experts", 6},     {"n_shared_experts", 2},  {"n_group", 3},
+                 {"topk_group", 2},           {"norm_topk_prob", true}, {"routed_scaling_factor", 2.5},
+                 {"first_k_dense_replace", 1}};
+  config.update(changes);
+  return config;
+}
+
 class FiniteDifference : public testing::TestWithParam<Case> {
  protected:
   FiniteDifference()
@@ -107,6 +116,19 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"yarn",
              {{"rope_scaling",
                {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 8192}}}}},
+        Case{"qwen2_moe", {{"model_type", "qwen2_moe"}, {"shared_expert_intermediate_size", 5}}},
+        Case{"dots1", deepseek_moe({{"model_type", "dots1"}})},
+        Case{"dots1_one_group", deepseek_moe({{"model_type", "dots1"},
+                                              {"n_group", 1},
+                                              {"topk_group", 1},
+                                              {"norm_topk_prob", false},
+                                              {"n_shared_experts", 0},
+                                              {"attention_bias", true}})},
+        Case{"glm4_moe",
+             deepseek_moe({{"model_type", "glm4_moe"}, {"attention_bias", true}, {"use_qk_norm", true}})},
+        Case{"glm4_moe_yarn", deepseek_moe({{"model_type", "glm4_moe"},
+                                            {"head_dim", 8},
+                                            {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}})},
         Case{"mixtral", {{"model_type", "mixtral"}, {"intermediate_size", 3}, {"sliding_window", 3}}}),
     [](const auto& param_info) { return std::string(param_info.param.name); });
 

@@ -2,10 +2,12 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "tests/reference/attention.h"
 #include "tests/reference/moe.h"
 #include "tests/reference/norm.h"
+#include "tests/reference/shared_expert.h"
 #include "tests/reference/swiglu.h"
 
 namespace expedite::reference {
@@ -21,8 +23,10 @@ struct Projection {
 };
 
 Projection projection(const Context& context, std::int64_t layer, const char* name) {
+  const bool is_output = std::string_view(name) == "o";
+  const bool bias = is_output ? context.config.output_bias : context.config.qkv_bias;
   return {ParameterNames::attention_weight(layer, name),
-          context.config.attention_bias ? ParameterNames::attention_bias(layer, name) : ""};
+          bias ? ParameterNames::attention_bias(layer, name) : ""};
 }
 
 Matrix project(const Context& context, std::int64_t layer, const char* name, const Matrix& x) {
@@ -128,6 +132,23 @@ std::vector<SwigluGradients> expert_gradients(const Context& context, std::int64
   return experts;
 }
 
+SharedExpertWeights shared_weights(const Context& context, std::int64_t layer) {
+  const Parameters& parameters = context.parameters;
+  return {{parameters.at(context.names.shared_gate(layer)), parameters.at(context.names.shared_up(layer)),
+           parameters.at(context.names.shared_down(layer))},
+          context.config.shared_expert_gate
+              ? std::span<const double>(parameters.at(ParameterNames::shared_expert_gate(layer)))
+              : std::span<const double>()};
+}
+
+SharedExpertGradients shared_gradients(const Context& context, std::int64_t layer, Gradients& gradients) {
+  return {{gradients.at(context.names.shared_gate(layer)), gradients.at(context.names.shared_up(layer)),
+           gradients.at(context.names.shared_down(layer))},
+          context.config.shared_expert_gate
+              ? std::span<double>(gradients.at(ParameterNames::shared_expert_gate(layer)))
+              : std::span<double>()};
+}
+
 Matrix sparse_block(const Context& context, std::int64_t layer, LayerTrace& trace) {
   const std::span<const double> bias =
       context.config.expert_bias
@@ -135,7 +156,11 @@ Matrix sparse_block(const Context& context, std::int64_t layer, LayerTrace& trac
           : std::span<const double>();
   trace.routing = route(linear(trace.ffn_input, context.parameters.at(context.names.router(layer))), bias,
                         router_shape(context.config));
-  return mixture(trace.ffn_input, trace.routing, expert_weights(context, layer));
+  Matrix output = mixture(trace.ffn_input, trace.routing, expert_weights(context, layer));
+  if (context.config.shared_expert_intermediate_size > 0) {
+    output += shared_expert(trace.ffn_input, shared_weights(context, layer));
+  }
+  return output;
 }
 
 Matrix sparse_block_backward(const Context& context, std::int64_t layer, const LayerTrace& trace,
@@ -151,14 +176,22 @@ Matrix sparse_block_backward(const Context& context, std::int64_t layer, const L
   }
   const std::string router = context.names.router(layer);
   mixed.dx += linear_backward(dlogits, trace.ffn_input, context.parameters.at(router), gradients.at(router));
+  if (context.config.shared_expert_intermediate_size > 0) {
+    mixed.dx += shared_expert_backward(doutput, trace.ffn_input, shared_weights(context, layer),
+                                       shared_gradients(context, layer, gradients));
+  }
   return mixed.dx;
 }
 
 }  // namespace
 
 RouterShape router_shape(const ModelConfig& config) {
-  return {config.experts_per_token, config.scoring == kernels::Scoring::sigmoid, config.norm_topk_prob,
-          config.routed_scaling_factor};
+  return {.top_k = config.experts_per_token,
+          .sigmoid = config.scoring == kernels::Scoring::sigmoid,
+          .renormalize = config.norm_topk_prob,
+          .scaling_factor = config.routed_scaling_factor,
+          .groups = config.expert_groups,
+          .top_groups = config.top_groups};
 }
 
 LayerTrace layer_forward(const Context& context, std::int64_t layer, const Matrix& input) {

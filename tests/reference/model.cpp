@@ -47,7 +47,8 @@ Context make_context(const ModelConfig& config, const Parameters& parameters,
     longest = std::max(longest, length);
   }
   const std::vector<float> frequencies = model::inverse_frequencies(config.rotary, longest);
-  context.rotary = {{frequencies.begin(), frequencies.end()}, config.rotary_attention_factor};
+  context.rotary = {
+      {frequencies.begin(), frequencies.end()}, config.rotary_attention_factor, config.head_dim};
   return context;
 }
 

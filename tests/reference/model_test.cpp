@@ -59,6 +59,31 @@ TEST(ReferenceRouter, UsesTheBiasForTheChoiceOnly) {
   EXPECT_DOUBLE_EQ(routing.weights(0, 1), 2.0 / (1.0 + std::exp(-3.0)));
 }
 
+TEST(ReferenceRouter, ChoosesFromTheBestGroups) {
+  // Sums of the best two of each group of three: 5, 6, 5.5. Expert 0 is the best alone.
+  const std::vector<double> scores = {4.0, 1.0, 0.0, 3.0, 2.0, 3.0, 2.5, 3.0, -1.0};
+  RouterShape shape = {.top_k = 2, .groups = 3};
+  const Preferences one = preferences(scores, {}, shape);
+  EXPECT_EQ(one.values, (std::vector<double>{0.0, 0.0, 0.0, 3.0, 2.0, 3.0, 0.0, 0.0, 0.0}));
+  EXPECT_EQ(one.group_margin, 0.5);
+  shape.top_groups = 2;
+  const std::vector<double> bias = {0.5, 0.5, 0.0, 0.0, -8.0, -8.0, -3.0, -3.5, 0.0};
+  const Preferences two = preferences(scores, bias, shape);  // 6, -2 and -1
+  EXPECT_EQ(two.values, (std::vector<double>{4.5, 1.5, 0.0, 0.0, 0.0, 0.0, -0.5, -0.5, -1.0}));
+  EXPECT_EQ(two.group_margin, 1.0);
+  shape.top_groups = 3;
+  EXPECT_EQ(preferences(scores, {}, shape).values, scores);
+}
+
+TEST(ReferenceRouter, TakesExpertsOfOtherGroupsBeforeThoseBelowZero) {
+  // sigmoid(0) - 1 is below 0 in the group that is chosen, the first of two equal ones.
+  const std::vector<double> bias = {-1.0, -1.0, -1.0, -1.0};
+  const Routing routing =
+      route(Matrix(1, 4), bias, {.top_k = 2, .sigmoid = true, .renormalize = false, .groups = 2});
+  EXPECT_EQ(routing.experts[0], (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(routing.weights(0, 0), 0.5);
+}
+
 TEST(ReferenceAttention, SeesItselfAndTheWindowBefore) {
   // Equal keys: the result is the mean of the values that are seen.
   const Matrix q = matrix(4, 1, {1, 1, 1, 1});

@@ -8,9 +8,9 @@ namespace {
 Matrix turn(const Matrix& x, std::span<const std::int64_t> positions, const Rotary& rotary,
             double direction) {
   const auto half = static_cast<std::int64_t>(rotary.inverse_frequencies.size());
-  Matrix y(x.rows, x.columns);
+  Matrix y = x;
   for (std::int64_t t = 0; t < x.rows; ++t) {
-    for (std::int64_t head = 0; head < x.columns; head += 2 * half) {
+    for (std::int64_t head = 0; head < x.columns; head += rotary.head_dim) {
       for (std::int64_t i = 0; i < half; ++i) {
         const double angle = static_cast<double>(positions[t]) * rotary.inverse_frequencies[i];
         const double cosine = std::cos(angle) * rotary.attention_factor;

@@ -1,4 +1,5 @@
-// Rotary position embedding in the half-split layout: elements i and i + D/2 of a head turn together.
+// Rotary position embedding in the half-split layout: elements i and i + R/2 of a head turn together, where R
+// is how many of its first elements turn.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,9 @@
 namespace expedite::reference {
 
 struct Rotary {
-  std::vector<double> inverse_frequencies;  // [D / 2]
+  std::vector<double> inverse_frequencies;  // [R / 2]
   double attention_factor = 1.0;            // multiplies cosine and sine
+  std::int64_t head_dim = 0;                // D, at least R
 };
 
 /// x: [T, heads * D], token t at positions[t].

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -21,17 +23,17 @@ std::vector<double> scores_of(std::span<const double> logits, const RouterShape&
   return scores;
 }
 
-std::vector<std::int64_t> choose(std::span<const double> scores, std::span<const double> bias,
-                                 std::int64_t top_k) {
-  const auto preference = [&](std::int64_t expert) {
-    return scores[expert] + (bias.empty() ? 0.0 : bias[expert]);
-  };
-  std::vector<std::int64_t> order(scores.size());
+// The numbers of `values` from the best on; of equals the lower number comes first.
+std::vector<std::int64_t> best_first(std::span<const double> values) {
+  std::vector<std::int64_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, std::greater<>(),
-                           preference);  // stable: of equals the lower number comes first
-  order.resize(top_k);
+  std::ranges::stable_sort(order, std::greater<>(), [&](std::int64_t i) { return values[i]; });
   return order;
+}
+
+double sum_of_best_two(std::span<const double> values) {
+  const std::vector<std::int64_t> order = best_first(values);
+  return values[order[0]] + values[order[1]];
 }
 
 double chosen_sum(const Routing& routing, std::int64_t token) {
@@ -44,6 +46,28 @@ double chosen_sum(const Routing& routing, std::int64_t token) {
 
 }  // namespace
 
+Preferences preferences(std::span<const double> scores, std::span<const double> selection_bias,
+                        const RouterShape& shape) {
+  Preferences result{{scores.begin(), scores.end()}, std::numeric_limits<double>::infinity()};
+  for (std::size_t e = 0; e < selection_bias.size(); ++e) {
+    result.values[e] += selection_bias[e];
+  }
+  if (shape.top_groups == shape.groups) {
+    return result;
+  }
+  const std::int64_t size = std::ssize(scores) / shape.groups;
+  std::vector<double> group_scores;
+  for (std::int64_t group = 0; group < shape.groups; ++group) {
+    group_scores.push_back(sum_of_best_two(std::span(result.values).subspan(group * size, size)));
+  }
+  const std::vector<std::int64_t> order = best_first(group_scores);
+  result.group_margin = group_scores[order[shape.top_groups - 1]] - group_scores[order[shape.top_groups]];
+  for (std::int64_t i = shape.top_groups; i < shape.groups; ++i) {
+    std::fill_n(result.values.begin() + order[i] * size, size, 0.0);
+  }
+  return result;
+}
+
 Routing route(Matrix logits, std::span<const double> selection_bias, const RouterShape& shape) {
   Routing routing;
   routing.logits = std::move(logits);
@@ -52,7 +76,8 @@ Routing route(Matrix logits, std::span<const double> selection_bias, const Route
   routing.weights = Matrix(input.rows, shape.top_k);
   for (std::int64_t t = 0; t < input.rows; ++t) {
     std::ranges::copy(scores_of(input.row(t), shape), routing.scores.row(t).begin());
-    routing.experts.push_back(choose(routing.scores.row(t), selection_bias, shape.top_k));
+    routing.experts.push_back(best_first(preferences(routing.scores.row(t), selection_bias, shape).values));
+    routing.experts.back().resize(shape.top_k);
     const double divisor = shape.renormalize ? chosen_sum(routing, t) : 1.0;
     for (std::int64_t slot = 0; slot < shape.top_k; ++slot) {
       routing.weights(t, slot) = shape.scaling_factor * routing.scores(t, routing.experts[t][slot]) / divisor;

@@ -14,6 +14,8 @@ struct RouterShape {
   bool sigmoid = false;         // scores are sigmoids of the logits, else their softmax
   bool renormalize = true;      // the k weights of a token are divided by their sum
   double scaling_factor = 1.0;  // multiplies the weights, after that
+  std::int64_t groups = 1;      // neighbouring experts, at least 2 in each unless groups is 1
+  std::int64_t top_groups = 1;  // a token chooses from so many groups
 };
 
 struct Routing {
@@ -22,6 +24,17 @@ struct Routing {
   std::vector<std::vector<std::int64_t>> experts;  // [T][k], best first; of equals the lower number
   Matrix weights;                                  // [T, k]
 };
+
+/// What a token chooses its experts by, [E], and how clear the choice of groups before that was: the distance
+/// between the worst group chosen and the best not chosen (infinite where all are). The biased scores; with
+/// groups, those of a group that was not chosen count as 0. A group is judged by the sum of its two best; of
+/// equals the lower number wins.
+struct Preferences {
+  std::vector<double> values;
+  double group_margin;
+};
+[[nodiscard]] Preferences preferences(std::span<const double> scores, std::span<const double> selection_bias,
+                                      const RouterShape& shape);
 
 /// selection_bias: [E] or empty; added to the scores for the choice only.
 [[nodiscard]] Routing route(Matrix logits, std::span<const double> selection_bias, const RouterShape& shape);

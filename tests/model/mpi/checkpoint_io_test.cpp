@@ -45,6 +45,16 @@ ModelConfig config_with_everything() {
                       {"moe_router_enable_expert_bias", true}});
 }
 
+std::vector<ModelConfig> every_kind() {
+  return {config_with_everything(),
+          tiny_config({{"model_type", "qwen2_moe"}, {"shared_expert_intermediate_size", 10}}),
+          tiny_config({{"model_type", "dots1"},
+                       {"n_routed_experts", 6},
+                       {"n_shared_experts", 2},
+                       {"n_group", 3},
+                       {"first_k_dense_replace", 1}})};
+}
+
 constexpr StateTensor kKept[] = {StateTensor::weight, StateTensor::master, StateTensor::exp_avg,
                                  StateTensor::exp_avg_sq};
 
@@ -109,21 +119,27 @@ void expect_restored(Rig& restored, const Saved& saved) {
   EXPECT_TRUE(restored.gather(StateTensor::weight) == weights);  // from the masters
 }
 
-TEST(CheckpointIo, RestoresEveryTensorInEveryOtherLayout) {
+void expect_restored_in_every_layout(const ModelConfig& config) {
   const comm::Communicator& world = job();
   const SharedFolder folder(world);
   std::map<int, Saved> all;
   for (const int expert_parallel_size : divisors(world.size())) {
-    Rig source(config_with_everything(), DType::bf16, grid_of(expert_parallel_size));
+    Rig source(config, DType::bf16, grid_of(expert_parallel_size));
     train_a_little(source);
     all[expert_parallel_size] = save(source, folder, 5'000);
   }
   for (const int expert_parallel_size : divisors(world.size())) {
-    Rig restored(config_with_everything(), DType::bf16, grid_of(expert_parallel_size));
+    Rig restored(config, DType::bf16, grid_of(expert_parallel_size));
     for (const auto& [from, saved] : all) {
       SCOPED_TRACE(fmt::format("saved with EP {}, loaded with EP {}", from, expert_parallel_size));
       expect_restored(restored, saved);
     }
+  }
+}
+
+TEST(CheckpointIo, RestoresEveryTensorInEveryOtherLayout) {
+  for (const ModelConfig& config : every_kind()) {
+    expect_restored_in_every_layout(config);
   }
 }
 
@@ -144,19 +160,24 @@ TEST(CheckpointIo, RestoresFromOneFileAndFromOneFilePerTensor) {
 }
 
 TEST(CheckpointIo, GivesEveryRankAllSelectionBiases) {
-  const comm::Communicator& world = job();
-  const SharedFolder folder(world);
-  const fs::path weights = folder.subfolder("weights");
-  Rig source(config_with_everything(), DType::f32, grid_of(world.size()));
-  train_a_little(source);
-  save_tensors(source.parameters(), StateTensor::weight, source.grid(), weights,
-               [](const auto&, const auto&) {});
-  comm::barrier(world);
-  Rig restored(config_with_everything(), DType::f32, grid_of(world.size()));
-  load_weights(restored.parameters(), SafetensorsFolder(weights));
-  const std::vector<float>& bias = source.parameters().layer(1).moe.selection_bias;
-  EXPECT_NE(bias, std::vector<float>(bias.size(), 0.0F));
-  EXPECT_EQ(restored.parameters().layer(1).moe.selection_bias, bias);
+  for (const ModelConfig& config : every_kind()) {
+    if (!config.expert_bias) {
+      continue;
+    }
+    const comm::Communicator& world = job();
+    const SharedFolder folder(world);
+    const fs::path weights = folder.subfolder("weights");
+    Rig source(config, DType::f32, grid_of(world.size()));
+    train_a_little(source);
+    save_tensors(source.parameters(), StateTensor::weight, source.grid(), weights,
+                 [](const auto&, const auto&) {});
+    comm::barrier(world);
+    Rig restored(config, DType::f32, grid_of(world.size()));
+    load_weights(restored.parameters(), SafetensorsFolder(weights));
+    const std::vector<float>& bias = source.parameters().layer(1).moe.selection_bias;
+    EXPECT_NE(bias, std::vector<float>(bias.size(), 0.0F));
+    EXPECT_EQ(restored.parameters().layer(1).moe.selection_bias, bias);
+  }
 }
 
 }  // namespace

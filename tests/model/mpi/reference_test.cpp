@@ -151,6 +151,22 @@ TEST_P(ModelAgainstReference, AgreesInF32) {
 
 INSTANTIATE_TEST_SUITE_P(Random, ModelAgainstReference, testing::Range(0, 16));
 
+// Heads that turn in part, and biases on queries, keys and values alone. Every layer is dense.
+TEST(DenseGlm4Moe, AgreesInF32) {
+  const comm::Communicator& world = job();
+  for (const bool qk_norm : {false, true}) {
+    Dice dice(static_cast<std::uint64_t>(11 + world.size()));
+    const ModelConfig config = tiny_config({{"model_type", "glm4_moe"},
+                                            {"n_routed_experts", 4},
+                                            {"first_k_dense_replace", 2},
+                                            {"attention_bias", true},
+                                            {"use_qk_norm", qk_norm},
+                                            {"partial_rotary_factor", 0.5}});
+    const Problem problem = draw_problem(dice, config, 2, world.size(), kF32Margin, false);
+    Comparison(problem, {}, kF32Tolerance).run(DType::f32, world.size());
+  }
+}
+
 class ModelInBf16 : public testing::TestWithParam<int> {};
 
 TEST_P(ModelInBf16, AgreesWithinItsRounding) {

@@ -8,6 +8,7 @@
 #include "expedite/kernels/cross_entropy.h"
 #include "expedite/model/names.h"
 #include "expedite/tensor/dtype.h"
+#include "tests/reference/layer.h"
 
 namespace expedite::model::tests {
 namespace {
@@ -57,17 +58,18 @@ double log_sum_exp(std::span<const double> logits) {
   return largest + std::log(sum);
 }
 
-/// What experts are chosen by. Without a bias the logits themselves: scores only rise with them.
-std::vector<double> preferences(const ModelConfig& config, std::span<const double> logits,
-                                std::span<const double> bias) {
-  std::vector<double> result(logits.begin(), logits.end());
-  for (std::size_t e = 0; e < bias.size(); ++e) {
-    const double score = config.scoring == kernels::Scoring::sigmoid
-                             ? 1.0 / (1.0 + std::exp(-logits[e]))
-                             : std::exp(logits[e] - log_sum_exp(logits));
-    result[e] = score + bias[e];
+/// What experts are chosen by. Without bias and groups the logits themselves: scores only rise with them.
+reference::Preferences preferences(const ModelConfig& config, std::span<const double> logits,
+                                   std::span<const double> bias) {
+  if (bias.empty() && config.expert_groups == 1) {
+    return {{logits.begin(), logits.end()}, std::numeric_limits<double>::infinity()};
   }
-  return result;
+  std::vector<double> scores;
+  for (const double logit : logits) {
+    scores.push_back(config.scoring == kernels::Scoring::sigmoid ? 1.0 / (1.0 + std::exp(-logit))
+                                                                 : std::exp(logit - log_sum_exp(logits)));
+  }
+  return reference::preferences(scores, bias, reference::router_shape(config));
 }
 
 void add_scaled(reference::Gradients& sum, double factor, const reference::Gradients& gradients) {
@@ -291,13 +293,13 @@ double routing_margin(const ModelConfig& config, const reference::Parameters& we
         largest = std::max(largest, std::abs(logit));
       }
       for (std::int64_t t = 0; t < logits.rows; ++t) {
-        std::vector<double> order =
+        auto [order, group_margin] =
             preferences(config, logits.row(t),
                         config.expert_bias ? std::span(weights.at(names.selection_bias(layer)))
                                            : std::span<const double>());
         std::sort(order.begin(), order.end(), std::greater<>());
         const auto k = static_cast<std::size_t>(config.experts_per_token);
-        margin = std::min(margin, (order[k - 1] - order[k]) / largest);
+        margin = std::min(margin, std::min(order[k - 1] - order[k], group_margin) / largest);
       }
     }
   }

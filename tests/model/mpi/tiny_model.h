@@ -74,8 +74,8 @@ struct Expected {
                                      const TinyBatch& batch, const BalanceOptions& balance);
 
 /// How close the closest choice of an expert was: the least distance between the last expert that a token
-/// chose and the first that it did not, relative to the largest router logit. Infinite when no choice is
-/// made.
+/// chose and the first that it did not, or between such groups, relative to the largest router logit.
+/// Infinite when no choice is made.
 [[nodiscard]] double routing_margin(const ModelConfig& config, const reference::Parameters& weights,
                                     const TinyBatch& batch);
 

@@ -1,0 +1,89 @@
+#include "expedite/model/quick_cluster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <vector>
+
+#include "expedite/base/cores.h"
+#include "expedite/comm/collectives.h"
+#include "expedite/kernels/memory_speed.h"
+#include "expedite/kernels/product.h"
+
+namespace expedite::model {
+namespace {
+
+double to_four_digits(double value) {
+  return std::strtod(fmt::format("{:.4g}", value).c_str(), nullptr);
+}
+
+cost::Link to_link(comm::LinkLevel level, const comm::LinkRates& rates) {
+  cost::Link link{.name = std::string(comm::name_of(level)),
+                  .latency_s = to_four_digits(rates.latency_s),
+                  .message_rate_per_s = to_four_digits(rates.message_rate_per_s),
+                  .bandwidth_bytes_per_s = to_four_digits(rates.bandwidth_bytes_per_s),
+                  .pair_bandwidth_bytes_per_s = to_four_digits(rates.pair_bandwidth_bytes_per_s)};
+  for (const comm::SizedBandwidth& point : rates.by_size) {
+    link.bandwidth_by_size.push_back({point.message_bytes, to_four_digits(point.bytes_per_s)});
+  }
+  return link;
+}
+
+}  // namespace
+
+cost::Cluster quick_cluster(const comm::ProcessGrid& grid, int threads) {
+  constexpr double kCopySeconds = 0.01;
+  constexpr std::int64_t kBeyondCaches = std::int64_t{32} << 20;  // of each rank
+  const kernels::ThreadLimit limit(threads);
+  cost::Cluster cluster{.nodes = grid.nodes(), .ranks_per_node = grid.local_size()};
+  probe_links(grid, {.quick = true}, cluster);
+  comm::barrier(grid.world());
+  const kernels::MemorySpeed memory = kernels::memory_speed(kBeyondCaches / threads, kCopySeconds);
+  cluster.devices.push_back({.cores = threads,
+                             .memory_read_bytes_per_s = agree(grid.world(), memory.read_bytes_per_s),
+                             .memory_copy_bytes_per_s = agree(grid.world(), memory.copy_bytes_per_s)});
+  return cluster;
+}
+
+cost::DispatchCase dispatch_case(const ModelConfig& config, const comm::ProcessGrid& grid, DType dtype,
+                                 std::int64_t tokens, std::int64_t chunks) {
+  cost::DispatchCase layer{.routing = {.experts = config.experts, .topk = config.experts_per_token}};
+  const int ranks = grid.layout().expert_parallel_size();
+  for (std::int64_t expert = 0; expert < config.experts; ++expert) {
+    layer.rank_of_expert.push_back(comm::expert_owner(config.experts, ranks, expert));
+  }
+  std::map<int, int> numbers;  // the group may be on some of the nodes only
+  for (const int rank : grid.layout().expert_parallel_ranks(grid.rank())) {
+    const auto [node, added] = numbers.emplace(grid.node_of(rank), static_cast<int>(numbers.size()));
+    layer.node_of_rank.push_back(node->second);
+  }
+  layer.tokens = tokens;
+  layer.hidden = config.hidden_size;
+  layer.element_bytes = size_of(dtype);
+  layer.chunks = chunks;
+  return layer;
+}
+
+void probe_links(const comm::ProcessGrid& grid, const comm::LinkProbeOptions& options,
+                 cost::Cluster& cluster) {
+  std::vector<int> node_of;
+  for (int rank = 0; rank < grid.size(); ++rank) {
+    node_of.push_back(grid.node_of(rank));
+  }
+  for (const comm::LinkLevel level : {comm::LinkLevel::intra_node, comm::LinkLevel::inter_node}) {
+    if (const auto rates = comm::probe_link(grid.world(), node_of, level, options)) {
+      cluster.links.push_back(to_link(level, *rates));
+    }
+  }
+}
+
+double agree(const comm::Communicator& world, double measured) {
+  std::vector<double> all = comm::all_gather(world, measured);
+  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
+  std::nth_element(all.begin(), middle, all.end());
+  return to_four_digits(*middle);
+}
+
+}  // namespace expedite::model
