@@ -1,0 +1,299 @@
+#include "bench/layer.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <span>
+
+#include "bench/expert_products.h"
+#include "bench/layer_report.h"
+#include "bench/yardstick.h"
+#include "bench/zipf_tokens.h"
+#include "expedite/base/error.h"
+#include "expedite/comm/collectives.h"
+#include "expedite/comm/link_probe.h"
+#include "expedite/kernels/product.h"
+#include "expedite/model/engine.h"
+#include "expedite/model/quick_cluster.h"
+
+namespace expedite::bench {
+namespace {
+
+constexpr std::uint64_t kSeed = 1;
+
+nlohmann::json hugging_face_config(const LayerBenchOptions& options) {
+  return {{"model_type", "qwen3_moe"},
+          {"vocab_size", 2},
+          {"hidden_size", options.hidden},
+          {"num_hidden_layers", 1},
+          {"num_attention_heads", 1},
+          {"num_key_value_heads", 1},
+          {"head_dim", 2},
+          {"intermediate_size", options.ffn},
+          {"moe_intermediate_size", options.ffn},
+          {"num_experts", options.experts},
+          {"num_experts_per_tok", options.topk},
+          {"norm_topk_prob", true},
+          {"max_position_embeddings", std::max<std::int64_t>(options.tokens, 1)}};
+}
+
+/// The link that bounds the exchanges, and what it carries at best.
+struct Wire {
+  comm::LinkLevel level = comm::LinkLevel::intra_node;
+  double bytes_per_s = 0.0;  // of one rank while all are at work; 0: there is no link
+};
+
+Wire measure_wire(const comm::ProcessGrid& grid) {
+  std::vector<int> node_of;
+  for (int rank = 0; rank < grid.size(); ++rank) {
+    node_of.push_back(grid.node_of(rank));
+  }
+  Wire wire{.level = grid.nodes() > 1 ? comm::LinkLevel::inter_node : comm::LinkLevel::intra_node};
+  if (const auto rates = comm::probe_link(grid.world(), node_of, wire.level)) {
+    for (const comm::SizedBandwidth& point : rates->by_size) {
+      wire.bytes_per_s = std::max(wire.bytes_per_s, point.bytes_per_s);
+    }
+  }
+  return wire;
+}
+
+/// One MoE layer with its input, the same for all contenders.
+class Layer {
+ public:
+  Layer(const LayerBenchOptions& options, const comm::ProcessGrid& grid)
+      : options_(options),
+        grid_(grid),
+        config_(model::parse_model_config(hugging_face_config(options), "bench layer")),
+        parameters_(config_, options.dtype, model::expert_shard(config_, grid), model::State::gradients,
+                    pool_) {
+    parameters_.initialize(kSeed);
+    model::Parameter& router = *parameters_.layer(0).moe.router;
+    for (std::int64_t expert = 0; expert < options.experts; ++expert) {  // see fill_zipf_tokens
+      float* const row = router.weight.row<float>(expert);
+      std::fill(row, row + options.hidden, 0.0F);
+      row[expert] = 1.0F;
+    }
+    input_ = rows();
+    output_ = rows();
+    grad_output_ = rows();
+    grad_input_ = rows();
+    fill_zipf_tokens(options.experts, options.zipf, kSeed, grid.rank(), input_);
+    fill_zipf_tokens(0, 0.0, kSeed + 1, grid.rank(), grad_output_);
+    const std::vector<std::int32_t> ids(static_cast<std::size_t>(options.tokens), 0);
+    batches_.emplace_back().append(ids, ids);
+  }
+
+  [[nodiscard]] std::unique_ptr<model::Engine> engine(const schedule::EpPlan& plan) {
+    return std::make_unique<model::Engine>(
+        parameters_, grid_, pool_,
+        model::EngineOptions{.threads = options_.threads, .ep_plan = plan, .traced_steps = 1});
+  }
+
+  void run(model::Engine& engine) {
+    const std::int64_t total = options_.tokens * grid_.size();
+    engine.run_moe_layer({.training = options_.training, .update = false, .tokens = options_.tokens},
+                         {batches_, total, total, {total}}, {}, {input_, output_, grad_output_, grad_input_});
+  }
+
+  /// Tokens of each of this rank's experts, from all ranks.
+  [[nodiscard]] std::vector<std::int64_t> expert_counts() {
+    std::vector<std::int64_t> counts = count_choices(options_.experts, options_.topk, input_);
+    comm::all_reduce(grid_.world(), std::span(counts), comm::ReduceOp::sum);
+    const model::ExpertShard& shard = parameters_.shard();
+    return {counts.begin() + shard.begin(), counts.begin() + shard.end()};
+  }
+
+  [[nodiscard]] const model::ModelConfig& config() const { return config_; }
+  [[nodiscard]] MemoryPool& pool() { return pool_; }
+
+ private:
+  TensorView rows() {
+    const Shape shape{options_.tokens, options_.hidden};
+    const Buffer& buffer = buffers_.emplace_back(
+        pool_.allocate(shape.elements() * size_of(options_.dtype), MemoryCategory::workspace));
+    return buffer.view(options_.dtype, shape);
+  }
+
+  const LayerBenchOptions& options_;
+  const comm::ProcessGrid& grid_;
+  MemoryPool pool_;
+  model::ModelConfig config_;
+  model::Parameters parameters_;
+  std::vector<Buffer> buffers_;
+  TensorView input_;
+  TensorView output_;
+  TensorView grad_output_;
+  TensorView grad_input_;
+  std::vector<model::MicroBatch> batches_;
+};
+
+/// One way to run the layer, with what is known of it so far.
+class Contender {
+ public:
+  Contender(Layer& layer, const comm::ProcessGrid& grid, const schedule::EpPlan& plan)
+      : layer_(layer), grid_(grid), engine_(layer.engine(plan)), result_{.plan = plan} {}
+
+  void warm_up() { layer_.run(*engine_); }
+
+  void measure(double matmul_floor_s) {
+    layer_.pool().reset_peaks();
+    comm::barrier(grid_.world());
+    const double begin = seconds();
+    layer_.run(*engine_);
+    result_.seconds.push_back(slowest(seconds() - begin));
+    result_.matmul_floor_s.push_back(matmul_floor_s);
+    const runtime::StepStatistics statistics = engine_->trace().statistics();
+    result_.exposed_fraction.push_back(
+        slowest(static_cast<double>(statistics.exposed_communication) /
+                static_cast<double>(std::max<std::int64_t>(statistics.wall, 1))));
+    count(statistics);
+  }
+
+  [[nodiscard]] LayerResult result(const Wire& wire) const {
+    LayerResult result = result_;
+    if (wire.bytes_per_s > 0.0) {
+      result.wire_floor_s =
+          (wire.level == comm::LinkLevel::inter_node ? busiest_inter_ : busiest_intra_) / wire.bytes_per_s;
+    }
+    return result;
+  }
+
+ private:
+  [[nodiscard]] double slowest(double value) const {
+    return comm::all_reduce(grid_.world(), value, comm::ReduceOp::max);
+  }
+
+  void count(const runtime::StepStatistics& statistics) {
+    result_.peak_expert_activation_bytes = comm::all_reduce(
+        grid_.world(), layer_.pool().peak_bytes(MemoryCategory::expert_activations), comm::ReduceOp::max);
+    const auto events = engine_->trace().events();
+    result_.metadata_exchanges = std::ranges::count(events, schedule::Op::metadata, &runtime::TraceEvent::op);
+    // A node's ranks share its link, so a node is as busy as its ranks on average.
+    std::vector<double> inter(static_cast<std::size_t>(grid_.nodes()), 0.0);
+    std::vector<double> intra(inter.size(), 0.0);
+    inter[static_cast<std::size_t>(grid_.node())] =
+        static_cast<double>(statistics.rows.inter_node) / grid_.local_size();
+    intra[static_cast<std::size_t>(grid_.node())] =
+        static_cast<double>(statistics.rows.intra_node) / grid_.local_size();
+    comm::all_reduce(grid_.world(), std::span(inter), comm::ReduceOp::sum);
+    comm::all_reduce(grid_.world(), std::span(intra), comm::ReduceOp::sum);
+    busiest_inter_ = *std::ranges::max_element(inter);
+    busiest_intra_ = *std::ranges::max_element(intra);
+    result_.bytes_inter_node =
+        comm::all_reduce(grid_.world(), statistics.rows.inter_node, comm::ReduceOp::sum);
+    result_.bytes_intra_node =
+        comm::all_reduce(grid_.world(), statistics.rows.intra_node, comm::ReduceOp::sum);
+  }
+
+  Layer& layer_;
+  const comm::ProcessGrid& grid_;
+  std::unique_ptr<model::Engine> engine_;
+  LayerResult result_;
+  double busiest_inter_ = 0.0;  // bytes of a rank
+  double busiest_intra_ = 0.0;
+};
+
+void print(const LayerBenchOptions& options, const comm::ProcessGrid& grid, const Wire& wire,
+           const std::vector<LayerResult>& results) {
+  fmt::print("T={} H={} F={} E={} k={} {} zipf={}, {}, {} nodes, {} ranks of {} threads, {} rounds\n",
+             options.tokens, options.hidden, options.ffn, options.experts, options.topk,
+             name_of(options.dtype), options.zipf, options.training ? "forward and backward" : "forward",
+             grid.nodes(), grid.size(), options.threads, options.rounds);
+  if (wire.bytes_per_s > 0.0) {
+    fmt::print("wire: {} links, {:.4f} GB/s per rank and direction\n", comm::name_of(wire.level),
+               wire.bytes_per_s / 1e9);
+  }
+  fmt::print("{}", layer_table(results));
+  fmt::print("floors in ms; floor: the time over the larger of the two; speed: relative to the first line\n");
+}
+
+void write_json(const std::string& path, const std::vector<LayerResult>& results) {
+  std::ofstream file(path);
+  file << layer_json(results).dump(2) << '\n';
+  file.close();
+  require(!file.fail(), "{}: cannot write the results; choose another --json path", path);
+}
+
+/// The choice for the first number of chunks, and why, on standard output.
+schedule::Dispatcher choose(const LayerBenchOptions& options, const model::ModelConfig& config,
+                            const comm::ProcessGrid& grid) {
+  const cost::Cluster cluster = options.cluster_path.empty() ? model::quick_cluster(grid, options.threads)
+                                                             : cost::read_cluster(options.cluster_path);
+  const cost::DispatcherChoice choice = cost::choose_dispatcher(
+      cluster, model::dispatch_case(config, grid, options.dtype, options.tokens, options.chunks.front()));
+  if (grid.rank() == 0) {
+    fmt::print("auto is {}\n", choice.reason);
+  }
+  return choice.dispatcher;
+}
+
+}  // namespace
+
+std::vector<schedule::EpPlan> contenders(const LayerBenchOptions& options) {
+  std::vector<schedule::EpPlan> plans;
+  for (const schedule::Dispatcher dispatcher : options.dispatchers) {
+    for (const int chunks : options.chunks) {
+      for (const schedule::ChunkPipeline pipeline : options.pipelines) {
+        for (const int window : options.windows) {
+          for (const bool recompute : options.recompute) {
+            const bool uses_window = pipeline == schedule::ChunkPipeline::continuous;
+            const schedule::EpPlan plan{.dispatcher = dispatcher,
+                                        .chunking = {.chunks = chunks},
+                                        .pipeline = pipeline,
+                                        .window = uses_window ? window : options.windows.front(),
+                                        .recompute = recompute};
+            if (std::ranges::find(plans, plan) == plans.end()) {
+              plans.push_back(plan);
+            }
+          }
+        }
+      }
+    }
+  }
+  return plans;
+}
+
+int run_layer_bench(const LayerBenchOptions& options, const comm::ProcessGrid& grid) {
+  const kernels::ThreadLimit limit(options.threads);
+  Layer layer(options, grid);
+  ExpertProducts products({options.hidden, options.ffn, options.dtype}, layer.expert_counts(),
+                          options.training);
+  const auto sample_products = [&] {
+    comm::barrier(grid.world());
+    return comm::all_reduce(grid.world(), products.sample(), comm::ReduceOp::max);
+  };
+  LayerBenchOptions wanted = options;
+  if (options.automatic) {
+    wanted.dispatchers.push_back(choose(options, layer.config(), grid));
+  }
+  std::vector<std::unique_ptr<Contender>> all;
+  for (const schedule::EpPlan& plan : contenders(wanted)) {
+    all.push_back(std::make_unique<Contender>(layer, grid, plan));
+    all.back()->warm_up();
+  }
+  static_cast<void>(sample_products());
+  const Wire before = measure_wire(grid);
+  for (int round = 0; round < options.rounds; ++round) {
+    const double floor = sample_products();
+    for (const auto& contender : all) {
+      contender->measure(floor);
+    }
+  }
+  const Wire after = measure_wire(grid);
+  const Wire& wire = after.bytes_per_s > before.bytes_per_s ? after : before;
+  std::vector<LayerResult> results;
+  for (const auto& contender : all) {
+    results.push_back(contender->result(wire));
+  }
+  if (grid.rank() == 0) {
+    print(options, grid, wire, results);
+    if (!options.json_path.empty()) {
+      write_json(options.json_path, results);
+    }
+  }
+  return 0;
+}
+
+}  // namespace expedite::bench

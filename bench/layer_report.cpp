@@ -1,0 +1,82 @@
+#include "bench/layer_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "expedite/base/error.h"
+
+namespace expedite::bench {
+
+double median(std::vector<double> values) {
+  require(!values.empty(), "a median of nothing");
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+double floor_ratio(const LayerResult& result) {
+  std::vector<double> ratios;
+  for (std::size_t round = 0; round < result.seconds.size(); ++round) {
+    const double floor = std::max(result.matmul_floor_s[round], result.wire_floor_s);
+    if (floor > 0.0) {
+      ratios.push_back(result.seconds[round] / floor);
+    }
+  }
+  return ratios.empty() ? 0.0 : median(ratios);  // without experts' work and without links there is no floor
+}
+
+double speedup(const LayerResult& result, const LayerResult& base) {
+  std::vector<double> ratios;
+  for (std::size_t round = 0; round < result.seconds.size(); ++round) {
+    ratios.push_back(base.seconds[round] / result.seconds[round]);
+  }
+  return median(ratios);
+}
+
+std::string layer_table(std::span<const LayerResult> results) {
+  std::string table = fmt::format(
+      "{:<19} {:>3} {:<10} {:>3} {:<9} {:>9} {:>9} {:>7} {:>8} {:>8} {:>6} {:>7} {:>9} {:>10} {:>10}\n",
+      "dispatcher", "N", "pipeline", "win", "recompute", "median ms", "min ms", "speed", "matmul", "wire",
+      "floor", "exposed", "peak MiB", "intra MB", "inter MB");
+  for (const LayerResult& result : results) {
+    table += fmt::format(
+        "{:<19} {:>3} {:<10} {:>3} {:<9} {:>9.2f} {:>9.2f} {:>5.2f} x {:>8.2f} {:>8.2f} {:>4.2f} x {:>5.1f} "
+        "% "
+        "{:>9.1f} {:>10.2f} {:>10.2f}\n",
+        name_of(result.plan.dispatcher), result.plan.chunking.chunks, name_of(result.plan.pipeline),
+        result.plan.window, result.plan.recompute ? "yes" : "no", median(result.seconds) * 1e3,
+        *std::ranges::min_element(result.seconds) * 1e3, speedup(result, results.front()),
+        median(result.matmul_floor_s) * 1e3, result.wire_floor_s * 1e3, floor_ratio(result),
+        median(result.exposed_fraction) * 100.0,
+        static_cast<double>(result.peak_expert_activation_bytes) / (1 << 20),
+        static_cast<double>(result.bytes_intra_node) / 1e6,
+        static_cast<double>(result.bytes_inter_node) / 1e6);
+  }
+  return table;
+}
+
+nlohmann::json layer_json(std::span<const LayerResult> results) {
+  auto array = nlohmann::json::array();
+  for (const LayerResult& result : results) {
+    array.push_back({{"chunks", result.plan.chunking.chunks},
+                     {"pipeline", name_of(result.plan.pipeline)},
+                     {"window", result.plan.window},
+                     {"dispatcher", name_of(result.plan.dispatcher)},
+                     {"recompute", result.plan.recompute},
+                     {"median_ms", median(result.seconds) * 1e3},
+                     {"min_ms", *std::ranges::min_element(result.seconds) * 1e3},
+                     {"speedup", speedup(result, results.front())},
+                     {"matmul_floor_ms", median(result.matmul_floor_s) * 1e3},
+                     {"wire_floor_ms", result.wire_floor_s * 1e3},
+                     {"floor_ratio", floor_ratio(result)},
+                     {"exposed_fraction", median(result.exposed_fraction)},
+                     {"peak_expert_activation_bytes", result.peak_expert_activation_bytes},
+                     {"metadata_exchanges", result.metadata_exchanges},
+                     {"bytes_intra_node", result.bytes_intra_node},
+                     {"bytes_inter_node", result.bytes_inter_node}});
+  }
+  return array;
+}
+
+}  // namespace expedite::bench

@@ -1,0 +1,18 @@
+#include <memory>
+
+#include "bench/kernels.h"
+#include "expedite/cli/bench_commands.h"
+
+namespace expedite::cli {
+
+void add_bench_kernels(CLI::App& bench, Context& context) {
+  auto options = std::make_shared<bench::KernelBenchOptions>();
+  CLI::App* command =
+      bench.add_subcommand("kernels", "Every kernel against the machine's own limit in the same run");
+  command->add_option("--json", options->json_path, "Write the results to this file too");
+  command->add_option("--filter", options->filter, "Only cases whose name or shape contains this");
+  command->add_option("--threads", options->threads, "Cores (1)")->check(CLI::PositiveNumber);
+  command->callback([options, &context] { context.exit_code = bench::run_kernel_bench(*options); });
+}
+
+}  // namespace expedite::cli

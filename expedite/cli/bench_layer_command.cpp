@@ -1,0 +1,173 @@
+#include <algorithm>
+#include <memory>
+
+#include "bench/layer.h"
+#include "expedite/base/error.h"
+#include "expedite/cli/bench_commands.h"
+#include "expedite/cli/job.h"
+#include "expedite/comm/process_grid.h"
+#include "expedite/model/engine.h"
+
+namespace expedite::cli {
+namespace {
+
+using schedule::ChunkPipeline;
+
+constexpr ChunkPipeline kPipelines[] = {ChunkPipeline::continuous, ChunkPipeline::pairwise,
+                                        ChunkPipeline::none};
+constexpr std::string_view kAutomatic = "auto";
+
+/// As the command line gives them.
+struct LayerOptions {
+  bench::LayerBenchOptions bench;
+  JobOptions job;
+  std::string dtype = "bf16";
+  std::vector<std::string> pipelines = {"continuous"};
+  std::vector<std::string> dispatchers;
+  std::vector<std::string> recompute = {"no"};
+};
+
+std::vector<std::string> pipeline_names() {
+  std::vector<std::string> names;
+  for (const ChunkPipeline each : kPipelines) {
+    names.emplace_back(name_of(each));
+  }
+  return names;
+}
+
+std::vector<std::string> dispatcher_choices() {
+  std::vector<std::string> names = schedule::dispatcher_names();
+  names.emplace_back(kAutomatic);
+  return names;
+}
+
+void add_shape(CLI::App& command, LayerOptions& options) {
+  bench::LayerBenchOptions& o = options.bench;
+  const auto size = [&](const char* name, std::int64_t& value, const char* help) {
+    command.add_option(name, value, help)->check(CLI::PositiveNumber)->capture_default_str();
+  };
+  command.add_option("--tokens", o.tokens, "Tokens per rank")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  size("--hidden", o.hidden, "Hidden size, at least the number of experts");
+  size("--experts", o.experts, "Experts");
+  size("--topk", o.topk, "Experts per token");
+  command.add_option("--dtype", options.dtype, "bf16 or f32")
+      ->check(CLI::IsMember({"bf16", "f32"}))
+      ->capture_default_str();
+  command.add_option("--zipf", o.zipf, "Exponent of the experts' popularity; 0: even")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+}
+
+void add_contenders(CLI::App& command, LayerOptions& options) {
+  bench::LayerBenchOptions& o = options.bench;
+  command.add_option("--chunks", o.chunks, "Numbers of chunks, as in 1,2,4")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--pipeline", options.pipelines, "continuous, pairwise, none, or several")
+      ->delimiter(',')
+      ->check(CLI::IsMember(pipeline_names()))
+      ->capture_default_str();
+  command.add_option("--window", o.windows, "Chunks under way at once, of the continuous pipeline")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      .add_option("--dispatcher", options.dispatchers,
+                  "alltoall, zero_redundancy, hierarchical, hierarchical_dedup, auto, or several")
+      ->delimiter(',')
+      ->check(CLI::IsMember(dispatcher_choices()))
+      ->capture_default_str();
+}
+
+void add_measurement(CLI::App& command, LayerOptions& options) {
+  bench::LayerBenchOptions& o = options.bench;
+  command.add_option("--rounds", o.rounds, "Times that each contender has its turn")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--threads", o.threads, "Cores per rank; 0: those it owns")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--cluster", o.cluster_path, "What expedite probe wrote, for --dispatcher auto")
+      ->check(CLI::ExistingFile);
+  command.add_option("--json", o.json_path, "Write the results to this file too");
+  add_job_options(command, options.job);
+}
+
+/// From names to values.
+void interpret(LayerOptions& options) {
+  bench::LayerBenchOptions& o = options.bench;
+  o.dtype = options.dtype == "f32" ? DType::f32 : DType::bf16;
+  o.pipelines.clear();
+  for (const std::string& name : options.pipelines) {
+    o.pipelines.push_back(
+        *std::ranges::find(kPipelines, name, [](ChunkPipeline each) { return name_of(each); }));
+  }
+  o.dispatchers.clear();
+  for (const std::string& name : options.dispatchers) {
+    if (name == kAutomatic) {
+      o.automatic = true;
+    } else {
+      o.dispatchers.push_back(schedule::parse_dispatcher(name).value());
+    }
+  }
+  o.recompute.clear();
+  for (const std::string& answer : options.recompute) {
+    o.recompute.push_back(answer == "yes");
+  }
+  require(o.topk <= o.experts, "--topk {} of --experts {}: a token can choose each expert once", o.topk,
+          o.experts);
+  require(o.experts <= o.hidden,
+          "--experts {} with --hidden {}: the benchmark's router wants a hidden size of "
+          "at least the number of experts",
+          o.experts, o.hidden);
+}
+
+void run_on_call(CLI::App& command, const std::shared_ptr<LayerOptions>& options, Context& context) {
+  command.callback([options, &context] {
+    interpret(*options);
+    options->job.arguments = context.arguments;
+    context.exit_code = run_job(options->job, [&](const comm::Communicator& world) {
+      const comm::ProcessGrid grid(world, world.size());
+      bench::LayerBenchOptions& o = options->bench;
+      o.threads = o.threads > 0 ? o.threads : model::threads_per_rank(grid);
+      return bench::run_layer_bench(o, grid);
+    });
+  });
+}
+
+}  // namespace
+
+void add_bench_layer(CLI::App& bench, Context& context) {
+  auto layer = std::make_shared<LayerOptions>();
+  layer->dispatchers = {"alltoall"};
+  CLI::App* command = bench.add_subcommand(
+      "layer", "One MoE layer, forward and backward, against the floors of the same run");
+  add_shape(*command, *layer);
+  command->add_option("--ffn", layer->bench.ffn, "FFN size of an expert")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  add_contenders(*command, *layer);
+  command->add_option("--recompute", layer->recompute, "no, yes, or both: expert activations computed again")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"no", "yes"}))
+      ->capture_default_str();
+  add_measurement(*command, *layer);
+  run_on_call(*command, layer, context);
+
+  auto dispatch = std::make_shared<LayerOptions>();
+  dispatch->dispatchers = dispatcher_choices();
+  dispatch->bench.training = false;
+  dispatch->bench.ffn = 16;  // experts that take next to no time
+  dispatch->bench.chunks = {1};
+  command =
+      bench.add_subcommand("dispatch", "To the experts and back: a layer's forward pass with tiny experts");
+  add_shape(*command, *dispatch);
+  add_contenders(*command, *dispatch);
+  add_measurement(*command, *dispatch);
+  run_on_call(*command, dispatch, context);
+}
+
+}  // namespace expedite::cli

@@ -1,0 +1,61 @@
+#include <memory>
+
+#include "bench/train.h"
+#include "expedite/base/error.h"
+#include "expedite/cli/bench_commands.h"
+#include "expedite/cli/job.h"
+#include "expedite/comm/process_grid.h"
+
+namespace expedite::cli {
+namespace {
+
+struct TrainOptions {
+  bench::TrainBenchOptions bench;
+  std::string dtype = "bf16";
+  JobOptions job;
+  std::int64_t expert_parallel_size = 0;
+};
+
+}  // namespace
+
+void add_bench_train(CLI::App& bench, Context& context) {
+  auto options = std::make_shared<TrainOptions>();
+  bench::TrainBenchOptions& o = options->bench;
+  CLI::App* command = bench.add_subcommand(
+      "train", "Model FLOP utilisation of training steps against the matmul peak of the same run");
+  const auto size = [&](const char* name, std::int64_t& value, const char* help) {
+    command->add_option(name, value, help)->check(CLI::PositiveNumber)->capture_default_str();
+  };
+  size("--tokens", o.tokens, "Tokens per rank");
+  size("--hidden", o.hidden, "Hidden size");
+  size("--ffn", o.ffn, "FFN size of an expert");
+  size("--experts", o.experts, "Experts");
+  size("--topk", o.topk, "Experts per token");
+  size("--layers", o.layers, "Layers");
+  size("--heads", o.heads, "Query heads");
+  size("--kv-heads", o.kv_heads, "Key and value heads");
+  size("--vocab", o.vocab, "Vocabulary");
+  command->add_option("--steps", o.steps, "Measured steps")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--threads", o.threads, "Cores per rank")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_option("--dtype", options->dtype, "bf16 or f32")->check(CLI::IsMember({"bf16", "f32"}));
+  command->add_option("--json", o.json_path, "Write the result to this file too");
+  add_job_options(*command, options->job);
+  command->add_option("--expert-parallel-size", options->expert_parallel_size, "Default: all ranks")
+      ->check(CLI::PositiveNumber);
+  command->callback([options, &context] {
+    options->bench.dtype = options->dtype == "f32" ? DType::f32 : DType::bf16;
+    require(options->bench.hidden % options->bench.heads == 0, "--hidden {} is not a multiple of --heads {}",
+            options->bench.hidden, options->bench.heads);
+    options->job.arguments = context.arguments;
+    context.exit_code = run_job(options->job, [&](const comm::Communicator& world) {
+      const auto ep = static_cast<int>(options->expert_parallel_size);
+      return bench::run_train_bench(options->bench, comm::ProcessGrid(world, ep > 0 ? ep : world.size()));
+    });
+  });
+}
+
+}  // namespace expedite::cli
