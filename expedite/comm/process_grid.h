@@ -11,8 +11,10 @@ namespace expedite::comm {
 
 class ProcessGrid {
  public:
-  /// Collective over `world`. Throws as GridLayout does.
-  ProcessGrid(const Communicator& world, int expert_parallel_size);
+  /// Collective over `world`. `node_of`: the node of each rank where ranks of one machine are to count as
+  /// those of several nodes, the same on all ranks; empty: ranks that share memory are a node. Throws as
+  /// GridLayout does.
+  ProcessGrid(const Communicator& world, int expert_parallel_size, std::span<const int> node_of = {});
 
   [[nodiscard]] const GridLayout& layout() const { return layout_; }
   [[nodiscard]] int rank() const { return world_.rank(); }

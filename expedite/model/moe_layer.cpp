@@ -8,6 +8,7 @@
 #include "expedite/kernels/rms_norm.h"
 #include "expedite/kernels/router.h"
 #include "expedite/kernels/swiglu.h"
+#include "expedite/model/as_f32.h"
 
 namespace expedite::model {
 namespace {
@@ -16,18 +17,9 @@ kernels::RouterOptions router_options(const ModelConfig& config) {
   return {.top_k = config.experts_per_token,
           .scoring = config.scoring,
           .renormalize = config.norm_topk_prob,
-          .scaling_factor = config.routed_scaling_factor};
-}
-
-/// The fp32 router reads fp32 rows: these, converted if they are not.
-ConstTensorView as_f32(ConstTensorView x, Buffer& scratch, MemoryPool& pool) {
-  if (x.dtype() == DType::f32) {
-    return x;
-  }
-  scratch = pool.allocate(x.elements() * size_of(DType::f32), MemoryCategory::workspace);
-  const TensorView converted = scratch.view(DType::f32, x.shape());
-  kernels::convert(x, converted);
-  return converted;
+          .scaling_factor = config.routed_scaling_factor,
+          .groups = config.expert_groups,
+          .top_groups = config.top_groups};
 }
 
 /// Each expert's rows of a matrix (or vector).

@@ -53,6 +53,14 @@ SharedActivations::SharedActivations(Arena& arena, const ModelConfig& config, st
   }
 }
 
+SharedGradients::SharedGradients(Arena& arena, const ModelConfig& config, std::int64_t tokens, DType dtype)
+    : gate_up(arena.take(dtype, {tokens, 2 * config.shared_expert_intermediate_size})),
+      normed(arena.take(dtype, {tokens, config.hidden_size})) {
+  if (config.shared_expert_gate) {
+    gate = arena.take(DType::f32, {tokens});
+  }
+}
+
 void shared_expert_forward(const SharedExpertWeights& weights, ConstTensorView normed, std::int64_t begin,
                            std::int64_t count, SharedActivations& kept, TensorView output) {
   const ConstTensorView x = normed.slice(begin, count);

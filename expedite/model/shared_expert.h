@@ -19,6 +19,15 @@ struct SharedActivations {
   SharedActivations(Arena& arena, const ModelConfig& config, std::int64_t tokens, DType dtype);
 };
 
+/// What backward makes for the weight gradients and for the layer.
+struct SharedGradients {
+  TensorView gate_up;  // [T, 2 Fs]
+  TensorView gate;     // f32 [T], of gate · x; empty without a gate
+  TensorView normed;   // [T, H]
+
+  SharedGradients(Arena& arena, const ModelConfig& config, std::int64_t tokens, DType dtype);
+};
+
 /// Rows [begin, begin + count) of output[T, H] = sigmoid(gate · x) * down(swiglu(gate_up(x))), x being the
 /// rows of normed[T, H], and of `kept`. A row does not depend, bit for bit, on which rows it is computed
 /// with.

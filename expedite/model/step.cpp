@@ -84,6 +84,7 @@ schedule::StepSpec StepRunner::spec(int rank, const StepShape& shape) const {
   spec.query_size = config_.query_size();
   spec.intermediate_size = config_.intermediate_size;
   spec.moe_intermediate_size = config_.moe_intermediate_size;
+  spec.shared_expert_intermediate_size = config_.shared_expert_intermediate_size;
   spec.experts = config_.experts;
   spec.experts_per_token = config_.experts_per_token;
   spec.element_bytes = size_of(dtype_);
@@ -188,6 +189,14 @@ std::int64_t StepRunner::bytes(const schedule::LogicalBuffer& buffer) {
       return arena.used();
     case Role::grad_weights:
       return tokens * config_.experts_per_token * size_of(DType::f32);
+    case Role::shared_output:
+      return tokens * row;
+    case Role::shared_experts:
+      static_cast<void>(SharedActivations(arena, config_, tokens, dtype_));
+      return arena.used();
+    case Role::grad_shared:
+      static_cast<void>(SharedGradients(arena, config_, tokens, dtype_));
+      return arena.used();
     default:
       return bytes_of_rows(buffer);
   }
@@ -209,6 +218,8 @@ void StepRunner::run(const schedule::Task& task, runtime::BufferTable& buffers) 
       return forward ? run_permute_forward(task, held) : run_permute_backward(task, held);
     case Op::experts:
       return run_experts(task, held);
+    case Op::shared_experts:
+      return run_shared_experts(task, held);
     case Op::node_sum:
       return run_node_sum(task, held);
     case Op::unpermute:

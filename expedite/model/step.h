@@ -155,6 +155,7 @@ class StepRunner final : public runtime::TaskRunner {
   void run_experts_recompute(const schedule::Task& task, Held& held);
   void run_experts_input_grad(const schedule::Task& task, Held& held);
   void run_experts_weight_grad(const schedule::Task& task, Held& held);
+  void run_shared_experts(const schedule::Task& task, Held& held);
   void run_node_sum(const schedule::Task& task, Held& held);
   void run_unpermute_forward(const schedule::Task& task, Held& held);
   void run_unpermute_backward(const schedule::Task& task, Held& held);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "expedite/model/moe_layer.h"
+#include "expedite/model/shared_expert.h"
 #include "expedite/model/step.h"
 
 namespace expedite::model {

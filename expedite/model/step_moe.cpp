@@ -100,6 +100,33 @@ void StepRunner::run_permute_forward(const schedule::Task& task, Held& held) {
   }
 }
 
+void StepRunner::run_shared_experts(const schedule::Task& task, Held& held) {
+  const std::int64_t tokens = batch(task.micro_batch).size();
+  SharedExpertWeights& weights = parameters_.layer(task.layer).shared;
+  Arena router_arena(held(Role::router));
+  const RouterActivations router(router_arena, config_, tokens, dtype_);
+  Arena arena(held(Role::shared_experts));
+  SharedActivations kept(arena, config_, tokens, dtype_);
+  if (task.pass == Pass::forward) {  // half of the tokens, or all
+    const std::int64_t begin = task.chunk == 1 ? tokens / 2 : 0;
+    const std::int64_t end = task.chunk == 0 ? tokens / 2 : tokens;
+    const TensorView output = rows(held(Role::shared_output), tokens);
+    shared_expert_forward(weights, router.normed, begin, end - begin, kept, output);
+    kernels::add(rows(held(Role::mid), tokens).slice(begin, end - begin), output.slice(begin, end - begin));
+    return;
+  }
+  const TensorView grad_hidden = rows(held(Role::grad_hidden, task.layer + 1), tokens);
+  Arena gradients_arena(held(Role::grad_shared));
+  const SharedGradients gradients(gradients_arena, config_, tokens, dtype_);
+  if (task.pass == Pass::input_grad) {
+    shared_expert_input_grad(weights, kept, grad_hidden, gradients.gate_up, gradients.gate, gradients.normed,
+                             pool_);
+  } else {
+    shared_expert_weight_grad(weights, router.normed, kept, grad_hidden, gradients.gate_up, gradients.gate,
+                              pool_);
+  }
+}
+
 void StepRunner::run_unpermute_forward(const schedule::Task& task, Held& held) {
   const std::int64_t tokens = batch(task.micro_batch).size();
   const moe::ChunkPlan& chunk = chunk_plan(task);
@@ -135,7 +162,13 @@ void StepRunner::run_permute_backward(const schedule::Task& task, Held& held) {
   const TensorView grad_mid = rows(held(Role::grad_mid), tokens);
   const TensorView grad_weights =
       held(Role::grad_weights).view(DType::f32, {tokens, config_.experts_per_token});
-  kernels::sum_rows(returned.rows, chunk.token_sums, {}, grad_mid.slice(chunk.first_token, chunk.tokens));
+  ConstTensorView residual;
+  if (Buffer* shared = held.find(Role::grad_shared)) {
+    Arena arena(*shared);
+    residual = SharedGradients(arena, config_, tokens, dtype_).normed.slice(chunk.first_token, chunk.tokens);
+  }
+  kernels::sum_rows(returned.rows, chunk.token_sums, residual,
+                    grad_mid.slice(chunk.first_token, chunk.tokens));
   kernels::sum_rows(returned.gates, chunk.token_sums, {}, grad_weights.slice(chunk.first_token, chunk.tokens));
 }
 

@@ -322,6 +322,7 @@ void MoeLayer::shared_experts(Pass pass, int first_half, int halves) {
   const bool first = first_half == 0;
   const bool last = first_half + halves == 2;
   if (pass == Pass::forward) {
+    append(held.uses, key(Role::mid));
     for (const Role role : {Role::shared_experts, Role::shared_output}) {
       append(first ? held.acquires : held.uses, key(role));
     }
