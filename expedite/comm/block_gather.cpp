@@ -26,8 +26,9 @@ BlockGather::BlockGather(const Communicator& communicator, std::span<const std::
     const int peer = (communicator.rank() + step) % communicator.size();
     missing_.push_back(peer);
     MPI_Request handle = MPI_REQUEST_NULL;
-    check(MPI_Isend(block.data(), static_cast<int>(block.size()), MPI_BYTE, peer, kTag, communicator_, &handle),
-          "MPI_Isend", where_);
+    check(
+        MPI_Isend(block.data(), static_cast<int>(block.size()), MPI_BYTE, peer, kTag, communicator_, &handle),
+        "MPI_Isend", where_);
     requests_.emplace_back(handle, where_);
     bytes_ += static_cast<std::int64_t>(block.size());
   }

@@ -44,8 +44,8 @@ NodeMemory::NodeMemory(const Communicator& node) : rank_(node.rank()) {
   constexpr std::int64_t kTimesTheMemory = 4;
   size_ = kTimesTheMemory * static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   const Descriptor own(memfd_create("expedite", MFD_CLOEXEC), "memfd_create");
-  require(ftruncate(own.number(), size_) == 0, "memory shared inside a node: ftruncate to {} bytes: {}", size_,
-          std::strerror(errno));
+  require(ftruncate(own.number(), size_) == 0, "memory shared inside a node: ftruncate to {} bytes: {}",
+          size_, std::strerror(errno));
   const std::vector<Address> addresses = all_gather(node, Address{getpid(), own.number()});
   try {
     for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
@@ -100,12 +100,12 @@ void* NodeMemory::take(std::int64_t bytes) {
 
 void NodeMemory::give_back(void* block, std::int64_t bytes) noexcept {
   // Its pages, not its addresses.
-  static_cast<void>(madvise(block, static_cast<std::size_t>((bytes + kPage - 1) / kPage * kPage), MADV_REMOVE));
+  static_cast<void>(
+      madvise(block, static_cast<std::size_t>((bytes + kPage - 1) / kPage * kPage), MADV_REMOVE));
 }
 
 std::int64_t NodeMemory::offset_of(const void* block) const {
-  const std::int64_t offset =
-      static_cast<const std::byte*>(block) - bases_[static_cast<std::size_t>(rank_)];
+  const std::int64_t offset = static_cast<const std::byte*>(block) - bases_[static_cast<std::size_t>(rank_)];
   require(offset >= 0 && offset < size_, "a block that is not in the memory shared inside the node");
   return offset;
 }

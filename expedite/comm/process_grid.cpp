@@ -8,8 +8,7 @@
 
 namespace expedite::comm {
 
-ProcessGrid::ProcessGrid(const Communicator& world, int expert_parallel_size,
-                         std::span<const int> node_of)
+ProcessGrid::ProcessGrid(const Communicator& world, int expert_parallel_size, std::span<const int> node_of)
     : layout_(world.size(), expert_parallel_size),
       world_(world.duplicate("world")),
       expert_parallel_(world.split(layout_.replica(world.rank()), world.rank(), "ep")),

@@ -35,7 +35,8 @@ class Engine {
   /// fail_job).
   StepResult run(const StepShape& shape, const StepRunner::Input& input, const StepOptions& options);
 
-  /// As run(), of the model's first layer alone, which has experts: forward and, with shape.training, backward.
+  /// As run(), of the model's first layer alone, which has experts: forward and, with shape.training,
+  /// backward.
   void run_moe_layer(const StepShape& shape, const StepRunner::Input& input, const StepOptions& options,
                      const StepRunner::Boundary& boundary);
 

@@ -37,8 +37,8 @@ struct ExpertInput {
   ExpertInput(Arena& arena, const ModelConfig& config, std::int64_t rows, DType dtype);
 };
 
-/// What the experts make of it and need for backward. The gate weight goes into the activation, so that outputs
-/// are weighted already and need not be kept. R rows, F the expert FFN size.
+/// What the experts make of it and need for backward. The gate weight goes into the activation, so that
+/// outputs are weighted already and need not be kept. R rows, F the expert FFN size.
 struct ExpertActivations {
   TensorView gate_up;    // [R, 2F]
   TensorView activated;  // [R, F], weighted
@@ -69,8 +69,8 @@ void experts_activate(const MoeWeights& weights, const moe::RowBlocks& blocks, c
 void experts_forward(const MoeWeights& weights, const moe::RowBlocks& blocks, const ExpertActivations& kept,
                      const moe::RowBlocks& output_blocks, TensorView output);
 
-/// The gradients of gate_up (in `blocks`), and of the input and the gate weights, f32 [R] (in `input_blocks`),
-/// from grad_output (in `blocks`), whose padding rows must be zero.
+/// The gradients of gate_up (in `blocks`), and of the input and the gate weights, f32 [R] (in
+/// `input_blocks`), from grad_output (in `blocks`), whose padding rows must be zero.
 void experts_input_grad(const MoeWeights& weights, const moe::RowBlocks& blocks, const ExpertInput& input,
                         const ExpertActivations& kept, ConstTensorView grad_output, TensorView grad_gate_up,
                         const moe::RowBlocks& input_blocks, TensorView grad_input, TensorView grad_weights,

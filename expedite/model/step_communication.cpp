@@ -131,16 +131,17 @@ StepRunner::Pending StepRunner::start_exchange(const schedule::Task& task, Held&
   const std::int64_t src_rows = outward ? chunk.sent_rows() : chunk.arrived_rows();
   const std::int64_t dst_rows = outward ? chunk.outward_rows() : chunk.sent_rows();
   if (!is_dispatch) {
-    return std::make_unique<GatedExchange>(start(src_arena.take(dtype_, {src_rows, config_.hidden_size}).data(),
-                                                 dst_arena.take(dtype_, {dst_rows, config_.hidden_size}).data(),
-                                                 row_bytes),
-                                           std::nullopt);
+    return std::make_unique<GatedExchange>(
+        start(src_arena.take(dtype_, {src_rows, config_.hidden_size}).data(),
+              dst_arena.take(dtype_, {dst_rows, config_.hidden_size}).data(), row_bytes),
+        std::nullopt);
   }
   const GatedRows src(src_arena, config_, src_rows, dtype_);
   const GatedRows dst(dst_arena, config_, dst_rows, dtype_);
   comm::RowExchange rows = start(src.rows.data(), dst.rows.data(), row_bytes);
   return std::make_unique<GatedExchange>(
-      std::move(rows), start(src.gates.data(), dst.gates.data(), config_.experts_per_token * size_of(DType::f32)));
+      std::move(rows),
+      start(src.gates.data(), dst.gates.data(), config_.experts_per_token * size_of(DType::f32)));
 }
 
 StepRunner::Pending StepRunner::start_announcement(const schedule::Task& task, Held& held) {
@@ -150,10 +151,12 @@ StepRunner::Pending StepRunner::start_announcement(const schedule::Task& task, H
   const bool outward = is_dispatch == forward;
   const Buffer& rows = held(outward ? (forward ? Role::dispatch_recv : Role::grad_combine_recv)
                                     : (forward ? Role::combine_share : Role::grad_dispatch_share));
-  const Window window = outward ? (forward ? kDispatched : kGradCombined) : (forward ? kCombined : kGradDispatched);
+  const Window window =
+      outward ? (forward ? kDispatched : kGradCombined) : (forward ? kCombined : kGradDispatched);
   LayerRouting& layer = routing(task.micro_batch, task.layer);
   layer.offsets.resize(static_cast<std::size_t>(layer.plan.chunks()));
-  std::vector<std::int64_t>& offsets = layer.offsets[static_cast<std::size_t>(std::max(task.chunk, 0))][window];
+  std::vector<std::int64_t>& offsets =
+      layer.offsets[static_cast<std::size_t>(std::max(task.chunk, 0))][window];
   offsets.resize(layout_.neighbours().size());
   const std::int64_t rows_to_read = outward ? chunk.rows_from_neighbours : chunk.sums_from_neighbours;
   return std::make_unique<Announcement>(node_, node_memory_->offset_of(rows.data()), offsets,

@@ -27,10 +27,13 @@ std::int64_t StepRunner::bytes_of_rows(const schedule::LogicalBuffer& buffer) {
     return arena.used();
   };
   const auto in_expert_order = [&]() {
-    return spec_->whole_layer_buffers() ? routing(buffer.micro_batch, buffer.layer).plan.layer_blocks(0, 1).total
-                                        : chunk.blocks.total;
+    return spec_->whole_layer_buffers()
+               ? routing(buffer.micro_batch, buffer.layer).plan.layer_blocks(0, 1).total
+               : chunk.blocks.total;
   };
-  const auto shares = [&] { return chunk.neighbour_shares[static_cast<std::size_t>(layout_.local_index(layout_.rank()))]; };
+  const auto shares = [&] {
+    return chunk.neighbour_shares[static_cast<std::size_t>(layout_.local_index(layout_.rank()))];
+  };
   Arena arena;
   switch (static_cast<Role>(buffer.role)) {
     case Role::dispatch_send:
@@ -228,17 +231,17 @@ void StepRunner::run_experts_forward(const schedule::Task& task, Held& held) {
   ExpertInput input(input_arena, config_, blocks.total, dtype_);
   expand_rows(row_sources, chunk, blocks, input.rows);
   auto* gate = input.weights.as<float>();
-  for_each_token_row(chunk, blocks, [&](std::int64_t, std::int64_t row, std::int32_t slot, kernels::RowRef from) {
-    gate[row] = from.source < 0 ? 0.0F
-                                : gate_sources[static_cast<std::size_t>(from.source)]
-                                      .as<float>()[from.row * config_.experts_per_token + slot];
-  });
+  for_each_token_row(
+      chunk, blocks, [&](std::int64_t, std::int64_t row, std::int32_t slot, kernels::RowRef from) {
+        gate[row] = from.source < 0 ? 0.0F
+                                    : gate_sources[static_cast<std::size_t>(from.source)]
+                                          .as<float>()[from.row * config_.experts_per_token + slot];
+      });
 
   Arena arena(held(Role::experts));
   ExpertActivations kept(arena, config_, blocks.total, dtype_);
   experts_activate(weights, blocks, input, kept);
-  experts_forward(weights, blocks, kept, chunk.blocks,
-                  rows(held(Role::expert_output), chunk.blocks.total));
+  experts_forward(weights, blocks, kept, chunk.blocks, rows(held(Role::expert_output), chunk.blocks.total));
   sum_for_others(task, held);
 }
 

@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "expedite/kernels/elementwise.h"
-#include "expedite/kernels/rows.h"
 #include "expedite/kernels/router.h"
+#include "expedite/kernels/rows.h"
 #include "expedite/model/step_internal.h"
 
 namespace expedite::model {
@@ -107,9 +107,13 @@ void StepRunner::run_shared_experts(const schedule::Task& task, Held& held) {
   const RouterActivations router(router_arena, config_, tokens, dtype_);
   Arena arena(held(Role::shared_experts));
   SharedActivations kept(arena, config_, tokens, dtype_);
-  if (task.pass == Pass::forward) {  // half of the tokens, or all
-    const std::int64_t begin = task.chunk == 1 ? tokens / 2 : 0;
-    const std::int64_t end = task.chunk == 0 ? tokens / 2 : tokens;
+  if (task.pass == Pass::forward) {  // the first part of the tokens, the rest, or all
+    const int early = spec_->ep_plan.unpacked_early();
+    const std::int64_t split =
+        early > 0 ? schedule::chunk_bounds(tokens, spec_->ep_plan.chunking)[static_cast<std::size_t>(early)]
+                  : tokens / 2;
+    const std::int64_t begin = task.chunk == 1 ? split : 0;
+    const std::int64_t end = task.chunk == 0 ? split : tokens;
     const TensorView output = rows(held(Role::shared_output), tokens);
     shared_expert_forward(weights, router.normed, begin, end - begin, kept, output);
     kernels::add(rows(held(Role::mid), tokens).slice(begin, end - begin), output.slice(begin, end - begin));
@@ -136,7 +140,8 @@ void StepRunner::run_unpermute_forward(const schedule::Task& task, Held& held) {
   kernels::sum_rows(returned_rows(task, held).rows, chunk.token_sums,
                     residual.slice(chunk.first_token, chunk.tokens),
                     hidden.slice(chunk.first_token, chunk.tokens));
-  if (chunk.first_token + chunk.tokens == tokens && std::max(task.chunk, 0) == spec_->ep_plan.chunking.chunks - 1) {
+  if (chunk.first_token + chunk.tokens == tokens &&
+      std::max(task.chunk, 0) == spec_->ep_plan.chunking.chunks - 1) {
     observe(fmt::format("hidden_states.{}", task.layer), task.micro_batch, hidden);
   }
 }
@@ -169,15 +174,16 @@ void StepRunner::run_permute_backward(const schedule::Task& task, Held& held) {
   }
   kernels::sum_rows(returned.rows, chunk.token_sums, residual,
                     grad_mid.slice(chunk.first_token, chunk.tokens));
-  kernels::sum_rows(returned.gates, chunk.token_sums, {}, grad_weights.slice(chunk.first_token, chunk.tokens));
+  kernels::sum_rows(returned.gates, chunk.token_sums, {},
+                    grad_weights.slice(chunk.first_token, chunk.tokens));
 }
 
 void StepRunner::run_boundary(const schedule::Task& task, Held& held) {
   const std::int64_t tokens = batch(task.micro_batch).size();
   const auto copy = [](ConstTensorView from, TensorView to) {
     require(from.shape() == to.shape() && from.dtype() == to.dtype(),
-            "{} {} do not fit {} {} at the boundary of a step", name_of(from.dtype()), to_string(from.shape()),
-            name_of(to.dtype()), to_string(to.shape()));
+            "{} {} do not fit {} {} at the boundary of a step", name_of(from.dtype()),
+            to_string(from.shape()), name_of(to.dtype()), to_string(to.shape()));
     std::memcpy(to.data(), from.data(), static_cast<std::size_t>(from.bytes()));
   };
   if (task.pass == Pass::input_grad) {

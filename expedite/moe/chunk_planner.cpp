@@ -52,8 +52,8 @@ void ChunkPlanner::for_each_token(const Visit& visit) {
     for (std::int64_t t = bounds[chunk_]; t < bounds[chunk_ + 1]; ++t) {
       token.number = t;
       token.index = t - bounds[chunk_];
-      token.choices = std::span(choices).subspan(static_cast<std::size_t>(t * top_k_),
-                                                 static_cast<std::size_t>(top_k_));
+      token.choices =
+          std::span(choices).subspan(static_cast<std::size_t>(t * top_k_), static_cast<std::size_t>(top_k_));
       wanted.clear();
       for (const Choice expert : token.choices) {
         const int owner = layout_.owner(expert);
@@ -210,8 +210,8 @@ void ChunkPlanner::complete(ChunkPlan& plan) {
     });
   };
   plan.rows_from_neighbours = from_neighbours(plan.expand, kArrived, self_);
-  plan.sums_from_neighbours = from_neighbours(plan.return_sums, kShared, self_) +
-                              from_neighbours(plan.token_sums, kShared, self_);
+  plan.sums_from_neighbours =
+      from_neighbours(plan.return_sums, kShared, self_) + from_neighbours(plan.token_sums, kShared, self_);
 }
 
 }  // namespace expedite::moe

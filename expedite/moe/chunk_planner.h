@@ -26,9 +26,10 @@ class ChunkPlanner {
     std::int64_t number = 0;  // in the source's micro-batch
     std::int64_t index = 0;   // in the chunk
     std::span<const Choice> choices;
-    int relay = 0;                // local index of the rank of this node that has its rows
-    bool foreign = false;         // its rows arrived from another node
-    std::span<const int> wanted;  // local indices of the neighbours that it is for, in the order of its choices
+    int relay = 0;         // local index of the rank of this node that has its rows
+    bool foreign = false;  // its rows arrived from another node
+    std::span<const int>
+        wanted;  // local indices of the neighbours that it is for, in the order of its choices
   };
   template <typename Visit>
   void for_each_token(const Visit& visit);
@@ -55,8 +56,8 @@ class ChunkPlanner {
   std::size_t neighbours_;
   int self_;  // this rank's local index
   // Counted, then turned into the next row to be taken.
-  std::vector<std::int64_t> rows_;        // [R] of each source, at its relay in this node
-  std::vector<std::int64_t> shares_;      // [neighbours * neighbours] of each relay's rows, for each neighbour
+  std::vector<std::int64_t> rows_;    // [R] of each source, at its relay in this node
+  std::vector<std::int64_t> shares_;  // [neighbours * neighbours] of each relay's rows, for each neighbour
   std::vector<std::int64_t> block_rows_;  // [local experts * R]
   std::vector<bool> summed_;              // [neighbours] the current token's
 };

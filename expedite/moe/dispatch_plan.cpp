@@ -20,9 +20,10 @@ DispatchPlan::DispatchPlan(const ExpertLayout& layout, ConstTensorView choices,
   constexpr std::int64_t kMostExperts = std::int64_t{1} << 16;
   require(layout.experts() <= kMostExperts, "{} experts of a layer; the limit is {}", layout.experts(),
           kMostExperts);
-  require(choices.elements() <= std::numeric_limits<std::int32_t>::max(),
-          "{} rows dispatched by one rank in one micro-batch; the limit is 2^31 - 1: use a smaller micro-batch",
-          choices.elements());
+  require(
+      choices.elements() <= std::numeric_limits<std::int32_t>::max(),
+      "{} rows dispatched by one rank in one micro-batch; the limit is 2^31 - 1: use a smaller micro-batch",
+      choices.elements());
   const auto chosen = choices.span<std::int32_t>();
   choices_.assign(chosen.begin(), chosen.end());
   counts_.assign(static_cast<std::size_t>(layout.experts()), 0);
@@ -51,7 +52,8 @@ void DispatchPlan::plan_sends(ChunkPlan& chunk) const {
     std::fill(last_token.begin(), last_token.end(), -1);
     for (std::int64_t t = 0; t < chunk.tokens; ++t) {
       for (std::int64_t j = 0; j < top_k_; ++j) {
-        const int node = layout.node(layout.owner(choices_[static_cast<std::size_t>((chunk.first_token + t) * top_k_ + j)]));
+        const int node = layout.node(
+            layout.owner(choices_[static_cast<std::size_t>((chunk.first_token + t) * top_k_ + j)]));
         auto& last = last_token[static_cast<std::size_t>(node)];
         if (node != own_node && (layout.row_per_copy() || last != t)) {
           visit(layout.relay(layout.rank(), node), t, j);
@@ -65,7 +67,8 @@ void DispatchPlan::plan_sends(ChunkPlan& chunk) const {
       }
     }
   };
-  visit_rows([&](int relay, std::int64_t, std::int64_t) { ++chunk.send_rows[static_cast<std::size_t>(relay)]; });
+  visit_rows(
+      [&](int relay, std::int64_t, std::int64_t) { ++chunk.send_rows[static_cast<std::size_t>(relay)]; });
   std::vector<std::int64_t> next(ranks);
   std::exclusive_scan(chunk.send_rows.begin(), chunk.send_rows.end(), next.begin(), std::int64_t{0});
   chunk.send.resize(static_cast<std::size_t>(next.back() + chunk.send_rows.back()));
@@ -73,7 +76,8 @@ void DispatchPlan::plan_sends(ChunkPlan& chunk) const {
     const std::int64_t row = next[static_cast<std::size_t>(relay)]++;
     chunk.send[static_cast<std::size_t>(row)] = {kTokens, static_cast<std::int32_t>(chunk.first_token + t)};
     if (j >= 0) {
-      chunk.token_sums[static_cast<std::size_t>(t * top_k_ + j)] = {kReturned, static_cast<std::int32_t>(row)};
+      chunk.token_sums[static_cast<std::size_t>(t * top_k_ + j)] = {kReturned,
+                                                                    static_cast<std::int32_t>(row)};
     }
   });
 }

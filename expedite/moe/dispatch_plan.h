@@ -18,7 +18,8 @@ using Choice = std::uint16_t;
 /// [T, k] of one rank.
 using Choices = std::vector<Choice>;
 
-/// Where each local expert's rows lie in a matrix: a block for each, padded with rows that belong to no token.
+/// Where each local expert's rows lie in a matrix: a block for each, padded with rows that belong to no
+/// token.
 struct RowBlocks {
   std::vector<std::int64_t> begin;  // [local experts]
   std::vector<std::int64_t> rows;   // [local experts], padding included
@@ -32,7 +33,8 @@ enum ReturnSource : std::int32_t { kExperts = 0, kReturned = 1, kShared = 2 };  
 
 /// A row's way: a token's rank sends it to one rank of each node that wants it (its relay there), whose
 /// neighbours read it; each sums what its experts make of it, the relay sums its neighbours' sums, and the
-/// token's rank sums what nodes return. Row numbers are int32, as the kernels take them: at most 2^31 - 1 rows.
+/// token's rank sums what nodes return. Row numbers are int32, as the kernels take them: at most 2^31 - 1
+/// rows.
 struct ChunkPlan {
   std::int64_t first_token = 0;
   std::int64_t tokens = 0;
@@ -42,18 +44,18 @@ struct ChunkPlan {
   std::vector<kernels::RowRef> send;    // what to send: kTokens, rows of the whole micro-batch
 
   // From everybody's routing.
-  std::vector<std::int64_t> recv_rows;         // [R] from each rank
-  std::vector<kernels::RowRef> share;          // own rows that neighbours read, behind those that arrive: kTokens
+  std::vector<std::int64_t> recv_rows;  // [R] from each rank
+  std::vector<kernels::RowRef> share;   // own rows that neighbours read, behind those that arrive: kTokens
   std::vector<std::int64_t> neighbour_rows;    // [neighbours] rows at each that its node reads
   std::vector<std::int64_t> neighbour_shares;  // [neighbours] rows that each sums for the others
   RowBlocks blocks;                            // rows in expert order, of this chunk alone
   std::vector<kernels::RowRef> expand;         // per row in expert order: OutwardSource; none on padding
-  std::vector<std::int32_t> slot;              // per row in expert order: which of its token's k choices it is
-  std::vector<kernels::RowRef> shared_sums;    // [neighbour_shares of this rank, k]: ReturnSource
-  std::vector<kernels::RowRef> return_sums;    // [rows that arrived, k]: ReturnSource
-  std::vector<kernels::RowRef> token_sums;     // [tokens, k]: ReturnSource
-  std::int64_t rows_from_neighbours = 0;       // read from other ranks' memory, on the way out
-  std::int64_t sums_from_neighbours = 0;       // likewise on the way back
+  std::vector<std::int32_t> slot;            // per row in expert order: which of its token's k choices it is
+  std::vector<kernels::RowRef> shared_sums;  // [neighbour_shares of this rank, k]: ReturnSource
+  std::vector<kernels::RowRef> return_sums;  // [rows that arrived, k]: ReturnSource
+  std::vector<kernels::RowRef> token_sums;   // [tokens, k]: ReturnSource
+  std::int64_t rows_from_neighbours = 0;     // read from other ranks' memory, on the way out
+  std::int64_t sums_from_neighbours = 0;     // likewise on the way back
 
   [[nodiscard]] std::int64_t sent_rows() const { return static_cast<std::int64_t>(send.size()); }
   [[nodiscard]] std::int64_t arrived_rows() const;

@@ -1,4 +1,5 @@
-// Who holds which experts and which ranks share memory, in one expert-parallel group, as a dispatcher sees it.
+// Who holds which experts and which ranks share memory, in one expert-parallel group, as a dispatcher sees
+// it.
 #pragma once
 
 #include <cstdint>

@@ -92,8 +92,7 @@ std::int64_t Step::exposed_wait(TaskId id, std::int64_t idle_since, std::int64_t
   return (communication_end == last_end ? now : communication_end) - idle_since;
 }
 
-TraceEvent Step::end(Stream stream, std::int64_t now, std::int64_t bytes,
-                     const comm::RowTraffic& rows) {
+TraceEvent Step::end(Stream stream, std::int64_t now, std::int64_t bytes, const comm::RowTraffic& rows) {
   StreamState& state = at(stream);
   const TaskId id = state.queue[state.next];
   const schedule::Task& ended = task(id);

@@ -24,9 +24,9 @@ struct TraceEvent {
   std::int32_t chunk = -1;
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  std::int64_t wait = 0;     // compute: the stream was idle before the task, for whatever reason
-  std::int64_t exposed = 0;  // compute: the part of `wait` that communication caused
-  std::int64_t bytes = 0;    // communication: as PendingCommunication::bytes() says
+  std::int64_t wait = 0;       // compute: the stream was idle before the task, for whatever reason
+  std::int64_t exposed = 0;    // compute: the part of `wait` that communication caused
+  std::int64_t bytes = 0;      // communication: as PendingCommunication::bytes() says
   comm::RowTraffic rows = {};  // likewise
 
   [[nodiscard]] bool operator==(const TraceEvent&) const = default;

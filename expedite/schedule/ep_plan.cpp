@@ -18,6 +18,18 @@ std::string_view name_of(ChunkPipeline pipeline) {
   return "?";
 }
 
+int EpPlan::unpacked_early() const {
+  switch (pipeline) {
+    case ChunkPipeline::continuous:
+      return std::max(0, chunking.chunks - std::max(1, window - 1));
+    case ChunkPipeline::pairwise:
+      return (chunking.chunks - 1) / 2 * 2;
+    case ChunkPipeline::none:
+      break;
+  }
+  return chunking.chunks;
+}
+
 std::vector<std::int64_t> chunk_bounds(std::int64_t tokens, const Chunking& chunking) {
   require(chunking.chunks >= 1 && chunking.chunk_size >= 0 && tokens >= 0,
           "{} tokens cannot be cut into {} chunks of {}", tokens, chunking.chunks, chunking.chunk_size);
@@ -37,7 +49,8 @@ std::vector<std::int64_t> chunk_bounds(std::int64_t tokens, const Chunking& chun
     }
     bounds[static_cast<std::size_t>(c)] = bound;
   }
-  require(bounds.back() == tokens, "{} tokens do not fit {} chunks of {}", tokens, chunks, chunking.chunk_size);
+  require(bounds.back() == tokens, "{} tokens do not fit {} chunks of {}", tokens, chunks,
+          chunking.chunk_size);
   return bounds;
 }
 

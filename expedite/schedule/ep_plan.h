@@ -11,7 +11,8 @@ namespace expedite::schedule {
 
 /// The order in which the chunks of a layer's tokens go through dispatch, experts and combine.
 enum class ChunkPipeline : std::uint8_t {
-  continuous,  // up to `window` chunks are under way; the next is dispatched as soon as one leaves its experts
+  continuous,  // up to `window` chunks are under way; the next is dispatched as soon as one leaves its
+               // experts
   pairwise,    // two by two, each hiding the other's communication, as MindSpeed's Chunk MoE does
   none,        // one after the other, hiding nothing
 };
@@ -35,6 +36,9 @@ struct EpPlan {
   ChunkPipeline pipeline = ChunkPipeline::continuous;
   int window = 2;
   bool recompute = false;  // gate/up and activation are computed again in backward instead of kept
+
+  /// How many chunks a layer has unpacked before the work that covers the last one's way back.
+  [[nodiscard]] int unpacked_early() const;
 
   bool operator==(const EpPlan&) const = default;
 };

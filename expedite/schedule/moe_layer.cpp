@@ -12,10 +12,10 @@ void append(std::vector<BufferKey>& list, const BufferKey& key) {
 
 }  // namespace
 
-const MoeLayer::Flow MoeLayer::kForward = {
-    Pass::forward,       Op::permute,         Op::dispatch,        Op::combine,        Op::unpermute,
-    Role::dispatch_send, Role::dispatch_recv, Role::expert_output, Role::combine_share, Role::combine_send,
-    Role::combine_recv};
+const MoeLayer::Flow MoeLayer::kForward = {Pass::forward,       Op::permute,         Op::dispatch,
+                                           Op::combine,         Op::unpermute,       Role::dispatch_send,
+                                           Role::dispatch_recv, Role::expert_output, Role::combine_share,
+                                           Role::combine_send,  Role::combine_recv};
 const MoeLayer::Flow MoeLayer::kBackward = {Pass::input_grad,
                                             Op::unpermute,
                                             Op::combine,
@@ -80,7 +80,7 @@ void MoeLayer::run_continuous(const Flow& flow, const Cover& cover) {
     }
   }
   cover.last();
-  for (int c = std::max(0, chunks_ - lag); c < chunks_; ++c) {
+  for (int c = spec_.ep_plan.unpacked_early(); c < chunks_; ++c) {
     unpack(flow, c);
   }
 }
@@ -288,12 +288,9 @@ void MoeLayer::weight_grad(int first, int count) {
   for (const Role role : {Role::expert_input, Role::experts, Role::grad_output, Role::grad_experts}) {
     append(last ? held.releases : held.uses, expert_key(role, first));
   }
-  weight_grad_ = writer_.compute({.op = Op::experts,
-                                  .pass = Pass::weight_grad,
-                                  .layer = layer_,
-                                  .chunk = chunk(first),
-                                  .chunks = count},
-                                 held);
+  weight_grad_ = writer_.compute(
+      {.op = Op::experts, .pass = Pass::weight_grad, .layer = layer_, .chunk = chunk(first), .chunks = count},
+      held);
 }
 
 /// A weight gradient over many chunks reads and writes the gradient once, and its products are large; but it
@@ -313,7 +310,7 @@ void MoeLayer::weight_grad_behind(int index) {
   }
 }
 
-/// Of the first or second half of the tokens, or both.
+/// Of the first part of the tokens (those unpacked early), of the rest, or of both.
 void MoeLayer::shared_experts(Pass pass, int first_half, int halves) {
   if (spec_.shared_expert_intermediate_size == 0) {
     return;
@@ -380,12 +377,11 @@ TaskId MoeLayer::backward(const MoeBackward& context) {
                           shared_experts(Pass::weight_grad, 0, 2);
                         }
                       }});
-  writer_.compute({.op = Op::router, .pass = Pass::input_grad, .layer = layer_, .after = context.router_after},
-                  {.uses = {key(Role::grad_mid)},
-                   .releases = {key(Role::router),
-                                key(Role::grad_weights),
-                                key(Role::mid),
-                                {Role::grad_hidden, layer_ + 1}}});
+  writer_.compute(
+      {.op = Op::router, .pass = Pass::input_grad, .layer = layer_, .after = context.router_after},
+      {.uses = {key(Role::grad_mid)},
+       .releases = {
+           key(Role::router), key(Role::grad_weights), key(Role::mid), {Role::grad_hidden, layer_ + 1}}});
   return weight_grad_;
 }
 

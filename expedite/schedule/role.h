@@ -12,35 +12,35 @@ namespace expedite::schedule {
 /// RowBlocks). Rows "to other ranks" are sorted by the rank they go to; how many a token has there is the
 /// dispatcher's choice. A node's ranks read "shared" ones straight from each other's memory.
 enum class Role : std::uint8_t {
-  hidden,              // input of a layer (layer L: of the final norm)
-  attention,           // what attention keeps for backward
-  mid,                 // residual stream between attention and MLP
-  mlp,                 // what a dense MLP keeps for backward
-  router,              // normed input, scores, choices, weights
-  shared_experts,      // what the shared experts keep for backward
-  shared_output,       // their output
-  dispatch_send,       // token rows and their gate weights, to other ranks
-  dispatch_recv,       // the same, as they arrive; shared inside a node
-  expert_input,        // token rows in expert order, and the gate weight of each
-  experts,             // gate/up and weighted activation, in expert order
-  expert_output,       // weighted outputs, in expert order
-  combine_share,       // sums of a token's outputs for its rank's node; shared
-  combine_send,        // sums of a token's outputs, back to its rank
-  combine_recv,        // the same, as they arrive
-  grad_hidden,         // gradient of `hidden`
-  grad_mid,            // gradient of `mid`
-  grad_attention,      // gradients the attention weight gradients need
-  grad_mlp,            // likewise of a dense MLP
-  grad_shared,         // likewise of the shared experts, and the gradient of their input
-  grad_weights,        // gradient of the gate weights
-  grad_combine_send,   // gradients of tokens' outputs, to other ranks
-  grad_combine_recv,   // the same, as they arrive; shared inside a node
-  grad_output,         // the same, in expert order
-  grad_experts,        // gradient of gate/up
-  grad_expert_input,   // gradients of rows and of their gate weights, in expert order
-  grad_dispatch_share, // sums of them for a token's rank's node; shared
-  grad_dispatch_send,  // sums of them, back to the token's rank
-  grad_dispatch_recv,  // the same, as they arrive
+  hidden,               // input of a layer (layer L: of the final norm)
+  attention,            // what attention keeps for backward
+  mid,                  // residual stream between attention and MLP
+  mlp,                  // what a dense MLP keeps for backward
+  router,               // normed input, scores, choices, weights
+  shared_experts,       // what the shared experts keep for backward
+  shared_output,        // their output
+  dispatch_send,        // token rows and their gate weights, to other ranks
+  dispatch_recv,        // the same, as they arrive; shared inside a node
+  expert_input,         // token rows in expert order, and the gate weight of each
+  experts,              // gate/up and weighted activation, in expert order
+  expert_output,        // weighted outputs, in expert order
+  combine_share,        // sums of a token's outputs for its rank's node; shared
+  combine_send,         // sums of a token's outputs, back to its rank
+  combine_recv,         // the same, as they arrive
+  grad_hidden,          // gradient of `hidden`
+  grad_mid,             // gradient of `mid`
+  grad_attention,       // gradients the attention weight gradients need
+  grad_mlp,             // likewise of a dense MLP
+  grad_shared,          // likewise of the shared experts, and the gradient of their input
+  grad_weights,         // gradient of the gate weights
+  grad_combine_send,    // gradients of tokens' outputs, to other ranks
+  grad_combine_recv,    // the same, as they arrive; shared inside a node
+  grad_output,          // the same, in expert order
+  grad_experts,         // gradient of gate/up
+  grad_expert_input,    // gradients of rows and of their gate weights, in expert order
+  grad_dispatch_share,  // sums of them for a token's rank's node; shared
+  grad_dispatch_send,   // sums of them, back to the token's rank
+  grad_dispatch_recv,   // the same, as they arrive
 };
 [[nodiscard]] std::string_view name_of(Role role);
 [[nodiscard]] MemoryCategory category_of(Role role);

@@ -44,11 +44,11 @@ enum class Op : std::uint8_t {
   experts,         // grouped matmuls; recompute, input_grad, weight_grad
   node_sum,        // sums of a node's outputs for tokens of other nodes; input_grad
   combine,         // rows back to the tokens' ranks; input_grad. Inside a node: as dispatch
-  unpermute,       // sums of a token's outputs, and residual; input_grad: gradients in the order they are sent
-  retire,          // tells the node's ranks that what they share has been read; input_grad
-  boundary,        // activations from outside the step, gradients to it; input_grad
-  loss,            // final norm, head and cross-entropy, with its gradients
-  reduce_dense,    // gradient all-reduce over all ranks
+  unpermute,     // sums of a token's outputs, and residual; input_grad: gradients in the order they are sent
+  retire,        // tells the node's ranks that what they share has been read; input_grad
+  boundary,      // activations from outside the step, gradients to it; input_grad
+  loss,          // final norm, head and cross-entropy, with its gradients
+  reduce_dense,  // gradient all-reduce over all ranks
   reduce_experts,  // gradient all-reduce over the replicas of an expert shard
   loads,           // all-gather of the micro-step's expert loads, for a loss over the whole batch
   gradient_norm,   // this rank's sums of squares

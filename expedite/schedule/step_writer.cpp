@@ -25,7 +25,8 @@ double expected_rows(const StepSpec& spec, Role role, double tokens) {
   const double wanted = spec.ep_plan.dispatcher == Dispatcher::hierarchical
                             ? 1.0
                             : 1.0 - std::pow(1.0 - node / ranks, static_cast<double>(spec.experts_per_token));
-  const double own = spec.shares_rows() && (role == Role::dispatch_recv || role == Role::grad_combine_recv) ? 1.0 : 0.0;
+  const double own =
+      spec.shares_rows() && (role == Role::dispatch_recv || role == Role::grad_combine_recv) ? 1.0 : 0.0;
   return tokens * (others * wanted + own);
 }
 
@@ -90,9 +91,9 @@ std::vector<BufferId> StepWriter::ids(const std::vector<BufferKey>& keys) {
 }
 
 std::int64_t StepWriter::expected_bytes(const BufferKey& key) const {
-  const std::int64_t t =
-      key.chunk < 0 ? spec_.tokens
-                    : chunk_bounds_[static_cast<std::size_t>(key.chunk) + 1] - chunk_bounds_[static_cast<std::size_t>(key.chunk)];
+  const std::int64_t t = key.chunk < 0 ? spec_.tokens
+                                       : chunk_bounds_[static_cast<std::size_t>(key.chunk) + 1] -
+                                             chunk_bounds_[static_cast<std::size_t>(key.chunk)];
   const std::int64_t element = spec_.element_bytes;
   const std::int64_t k = spec_.experts_per_token;
   const std::int64_t row = spec_.hidden_size * element;

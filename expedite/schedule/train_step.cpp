@@ -146,14 +146,13 @@ class Builder {
     const bool update = spec_.training && spec_.update;
     std::vector<TaskId> sums_ready = {loss_};
     if (spec_.training) {
-      sums_ready = {
-          writer_.compute({.op = Op::gradient_norm, .pass = Pass::update, .after = reduced_}, {})};
+      sums_ready = {writer_.compute({.op = Op::gradient_norm, .pass = Pass::update, .after = reduced_}, {})};
     }
     std::vector<TaskId> statistics_ready;
     if (spec_.group_size(kWorldGroup) > 1) {
-      statistics_ready = {writer_.communicate(
-          {.op = Op::statistics, .pass = Pass::update, .after = sums_ready}, spec_.expert_parallel_stream,
-          Collective::all_gather, kWorldGroup)};
+      statistics_ready = {
+          writer_.communicate({.op = Op::statistics, .pass = Pass::update, .after = sums_ready},
+                              spec_.expert_parallel_stream, Collective::all_gather, kWorldGroup)};
     }
     for (int layer = -1; update && layer <= layers_; ++layer) {
       writer_.compute({.op = Op::optimizer, .pass = Pass::update, .layer = layer, .after = statistics_ready},

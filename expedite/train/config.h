@@ -10,12 +10,19 @@
 #include <string_view>
 #include <vector>
 
+#include "expedite/schedule/ep_plan.h"
 #include "expedite/tensor/dtype.h"
 
 namespace expedite::train {
 
-/// How tokens are moved between expert-parallel ranks.
-enum class Dispatcher : std::uint8_t { alltoall };
+/// How tokens are moved between expert-parallel ranks: schedule::Dispatcher, or what measured links favour.
+enum class Dispatcher : std::uint8_t {
+  alltoall,
+  zero_redundancy,
+  hierarchical,
+  hierarchical_dedup,
+  automatic,
+};
 
 /// What keeps the experts evenly loaded: an auxiliary loss over the batch or per sequence, nothing, or a bias
 /// on the router's scores that follows the load and needs no loss.
@@ -40,6 +47,8 @@ struct TrainConfig {
     Dispatcher dispatcher = Dispatcher::alltoall;
     std::int64_t moe_num_chunks = 0;
     std::int64_t moe_chunk_size = 0;
+    schedule::ChunkPipeline moe_chunk_pipeline = schedule::ChunkPipeline::continuous;
+    std::int64_t moe_chunk_window = 2;
     bool chunk_moe_recompute = false;
     bool operator==(const EpPlan&) const = default;
   };

@@ -38,10 +38,16 @@ constexpr Field kFields[] = {
      kAny, "How tokens reach the ranks of their experts"},
     {"parallel.ep_plan.moe_num_chunks",
      [](TrainConfig& c) -> Slot { return &c.parallel.ep_plan.moe_num_chunks; }, kNotNegative,
-     "Chunks of an expert layer's tokens; 0 or 1: one chunk"},
+     "Chunks of an expert layer's tokens; 0: as `moe_chunk_size` says"},
     {"parallel.ep_plan.moe_chunk_size",
      [](TrainConfig& c) -> Slot { return &c.parallel.ep_plan.moe_chunk_size; }, kNotNegative,
-     "Tokens of a chunk; 0: one chunk"},
+     "Tokens of a chunk, where `moe_num_chunks` is 0; 0: one chunk"},
+    {"parallel.ep_plan.moe_chunk_pipeline",
+     [](TrainConfig& c) -> Slot { return &c.parallel.ep_plan.moe_chunk_pipeline; }, kAny,
+     "How chunks overlap: a window that is kept full, two by two, or not at all"},
+    {"parallel.ep_plan.moe_chunk_window",
+     [](TrainConfig& c) -> Slot { return &c.parallel.ep_plan.moe_chunk_window; }, kAtLeastOne,
+     "Chunks under way at once in the continuous pipeline"},
     {"parallel.ep_plan.chunk_moe_recompute",
      [](TrainConfig& c) -> Slot { return &c.parallel.ep_plan.chunk_moe_recompute; }, kAny,
      "Recompute a chunk's expert activations in the backward pass"},
@@ -116,7 +122,16 @@ constexpr Field kFields[] = {
 };
 
 constexpr std::array kDTypes = {EnumName<DType>{DType::bf16, "bf16"}, EnumName<DType>{DType::f32, "f32"}};
-constexpr std::array kDispatchers = {EnumName<Dispatcher>{Dispatcher::alltoall, "alltoall"}};
+constexpr std::array kDispatchers = {
+    EnumName<Dispatcher>{Dispatcher::alltoall, "alltoall"},
+    EnumName<Dispatcher>{Dispatcher::zero_redundancy, "zero_redundancy"},
+    EnumName<Dispatcher>{Dispatcher::hierarchical, "hierarchical"},
+    EnumName<Dispatcher>{Dispatcher::hierarchical_dedup, "hierarchical_dedup"},
+    EnumName<Dispatcher>{Dispatcher::automatic, "auto"}};
+using schedule::ChunkPipeline;
+constexpr std::array kPipelines = {EnumName<ChunkPipeline>{ChunkPipeline::continuous, "continuous"},
+                                   EnumName<ChunkPipeline>{ChunkPipeline::pairwise, "pairwise"},
+                                   EnumName<ChunkPipeline>{ChunkPipeline::none, "none"}};
 constexpr std::array kLoadBalancings = {EnumName<LoadBalancing>{LoadBalancing::aux_loss, "aux_loss"},
                                         EnumName<LoadBalancing>{LoadBalancing::seq_aux_loss, "seq_aux_loss"},
                                         EnumName<LoadBalancing>{LoadBalancing::none, "none"},
@@ -155,6 +170,9 @@ std::span<const EnumName<DType>> enum_names(DType) {
 }
 std::span<const EnumName<Dispatcher>> enum_names(Dispatcher) {
   return kDispatchers;
+}
+std::span<const EnumName<schedule::ChunkPipeline>> enum_names(schedule::ChunkPipeline) {
+  return kPipelines;
 }
 std::span<const EnumName<LoadBalancing>> enum_names(LoadBalancing) {
   return kLoadBalancings;

@@ -15,7 +15,7 @@ namespace expedite::train {
 
 /// Where a field's value lives; the alternative is the field's type.
 using Slot = std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<std::string>*,
-                          nlohmann::json*, DType*, Dispatcher*, LoadBalancing*>;
+                          nlohmann::json*, DType*, Dispatcher*, schedule::ChunkPipeline*, LoadBalancing*>;
 
 /// What a number may be.
 struct Range {
@@ -46,6 +46,7 @@ struct EnumName {
 };
 [[nodiscard]] std::span<const EnumName<DType>> enum_names(DType);
 [[nodiscard]] std::span<const EnumName<Dispatcher>> enum_names(Dispatcher);
+[[nodiscard]] std::span<const EnumName<schedule::ChunkPipeline>> enum_names(schedule::ChunkPipeline);
 [[nodiscard]] std::span<const EnumName<LoadBalancing>> enum_names(LoadBalancing);
 
 template <typename Enum>

@@ -13,6 +13,7 @@
 #include "expedite/model/engine.h"
 #include "expedite/runtime/trace_json.h"
 #include "expedite/train/batches.h"
+#include "expedite/train/ep_plan.h"
 #include "expedite/train/lr_schedule.h"
 #include "expedite/train/metrics.h"
 #include "expedite/train/model_source.h"
@@ -102,14 +103,19 @@ class Trainer {
                  config.train.global_batch_size, config.seed),
         model_(model_of(config, text_.tokenizer->vocab_size())),
         parameters_(model_, config.dtype, model::expert_shard(model_, grid), model::State::training, pool_),
-        engine_(parameters_, grid, pool_, engine_options()) {}
+        ep_plan_(ep_plan(config, model_, grid, threads())),
+        engine_(parameters_, grid, pool_,
+                {.threads = threads(),
+                 .ep_plan = ep_plan_,
+                 .collective_timeout_s = config.runtime.collective_timeout_s,
+                 .traced_steps = static_cast<int>(config.trace.steps)}) {}
 
   TrainSummary run();
   [[noreturn]] void fail_job(std::string_view reason) { engine_.fail_job(reason); }
 
  private:
   [[nodiscard]] bool leads() const { return grid_.rank() == 0; }
-  [[nodiscard]] model::EngineOptions engine_options() const;
+  [[nodiscard]] int threads() const;
   void prepare_run();
   void say_what_runs() const;
   void measure_yardsticks();
@@ -134,6 +140,7 @@ class Trainer {
   TrainSampler sampler_;
   model::ModelConfig model_;
   model::Parameters parameters_;
+  schedule::EpPlan ep_plan_;
   model::Engine engine_;
   std::optional<MetricsWriter> metrics_;  // on rank 0, as the progress line
   std::optional<Progress> progress_;
@@ -145,11 +152,9 @@ class Trainer {
   double exposed_ = 0.0;
 };
 
-model::EngineOptions Trainer::engine_options() const {
-  const std::int64_t threads = config_.runtime.threads_per_rank;
-  return {.threads = threads > 0 ? static_cast<int>(threads) : model::threads_per_rank(grid_),
-          .collective_timeout_s = config_.runtime.collective_timeout_s,
-          .traced_steps = static_cast<int>(config_.trace.steps)};
+int Trainer::threads() const {
+  const std::int64_t wanted = config_.runtime.threads_per_rank;
+  return wanted > 0 ? static_cast<int>(wanted) : model::threads_per_rank(grid_);
 }
 
 void Trainer::prepare_run() {
@@ -187,8 +192,7 @@ void Trainer::say_what_runs() const {
                std::count(model_.sparse.begin(), model_.sparse.end(), true), model_.layers, model_.experts,
                model_.experts_per_token);
   spdlog::info("{} ranks on {} nodes, expert parallel {}, {} threads per rank, {}", grid_.size(),
-               grid_.nodes(), grid_.layout().expert_parallel_size(), engine_options().threads,
-               name_of(config_.dtype));
+               grid_.nodes(), grid_.layout().expert_parallel_size(), threads(), name_of(config_.dtype));
   spdlog::info("text: {} files, {} training and {} validation bytes, {} training tokens ({:.2f} epochs)",
                text_.corpus.files, text_.corpus.train_bytes, text_.corpus.validation_bytes,
                text_.train.tokens.size(), sampler_.epochs_after(config_.train.steps - 1));

@@ -37,12 +37,11 @@ class Config(harness.Case):
         self.refuse(model__config__hidden_size="wide", texts=["hidden_size"])
         self.refuse(train__micro_batch_size=3, texts=["train.global_batch_size", "train.micro_batch_size = 3"])
 
-    def test_chunking_is_refused(self):
-        self.refuse(parallel__ep_plan={"moe_num_chunks": 4}, ranks=2, texts=["moe_num_chunks", "one chunk"])
-        self.refuse(parallel__ep_plan={"moe_chunk_size": 128}, texts=["moe_chunk_size", "one chunk"])
-        self.refuse(parallel__ep_plan={"chunk_moe_recompute": True}, texts=["chunk_moe_recompute"])
-        # One chunk is what there is.
-        self.train(train__steps=1, parallel__ep_plan={"moe_num_chunks": 1, "dispatcher": "alltoall"})
+    def test_chunks_and_dispatchers_train(self):
+        for plan in ({"moe_num_chunks": 3, "dispatcher": "hierarchical_dedup"},
+                     {"moe_chunk_size": 8, "dispatcher": "zero_redundancy", "chunk_moe_recompute": True},
+                     {"moe_num_chunks": 2, "dispatcher": "auto", "moe_chunk_pipeline": "pairwise"}):
+            self.train(train__steps=1, parallel__ep_plan=plan, ranks=2)
 
     def test_expert_parallel_size_that_does_not_fit(self):
         for ranks, ep in ((2, 3), (2, 4), (4, 3)):

@@ -34,15 +34,16 @@ class Group {
     first_expert_.push_back(experts_);
     for (int r = 0; r < ranks; ++r) {
       layouts_.emplace_back(first_expert_, node_, r, dispatcher);
-      choices_.push_back(draw_choices(random, static_cast<std::int64_t>(random() % 3 == 0 ? random() % 3 : random() % 40)));
+      choices_.push_back(
+          draw_choices(random, static_cast<std::int64_t>(random() % 3 == 0 ? random() % 3 : random() % 40)));
     }
     std::vector<Choices> routing;
     for (int r = 0; r < ranks; ++r) {
       const auto& mine = choices_[static_cast<std::size_t>(r)];
-      plans_.emplace_back(layouts_[static_cast<std::size_t>(r)],
-                          ConstTensorView(mine.data(), DType::i32,
-                                          {static_cast<std::int64_t>(mine.size()) / top_k_, top_k_}),
-                          chunking);
+      plans_.emplace_back(
+          layouts_[static_cast<std::size_t>(r)],
+          ConstTensorView(mine.data(), DType::i32, {static_cast<std::int64_t>(mine.size()) / top_k_, top_k_}),
+          chunking);
       routing.push_back(plans_.back().choices());
     }
     for (DispatchPlan& plan : plans_) {
@@ -52,7 +53,9 @@ class Group {
 
   [[nodiscard]] int ranks() const { return static_cast<int>(plans_.size()); }
   [[nodiscard]] const DispatchPlan& plan(int rank) const { return plans_[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] const ExpertLayout& layout(int rank) const { return layouts_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] const ExpertLayout& layout(int rank) const {
+    return layouts_[static_cast<std::size_t>(rank)];
+  }
   [[nodiscard]] std::int64_t tokens(int rank) const {
     return static_cast<std::int64_t>(choices_[static_cast<std::size_t>(rank)].size()) / top_k_;
   }
@@ -119,7 +122,8 @@ class Movement {
 
   [[nodiscard]] Row result(int rank, std::int64_t token_of_chunk) const {
     const auto k = group_.top_k();
-    const auto refs = std::span(plan(rank).token_sums).subspan(static_cast<std::size_t>(token_of_chunk * k), static_cast<std::size_t>(k));
+    const auto refs = std::span(plan(rank).token_sums)
+                          .subspan(static_cast<std::size_t>(token_of_chunk * k), static_cast<std::size_t>(k));
     return sum(rank, refs, &returned_[static_cast<std::size_t>(rank)]);
   }
 
@@ -133,8 +137,10 @@ class Movement {
     std::vector<Row>& window = windows_[static_cast<std::size_t>(rank)];
     for (int from = 0; from < group_.ranks(); ++from) {
       const ChunkPlan& sender = plan(from);
-      EXPECT_EQ(sender.send_rows[static_cast<std::size_t>(rank)], plan(rank).recv_rows[static_cast<std::size_t>(from)]);
-      const auto begin = std::reduce(sender.send_rows.begin(), sender.send_rows.begin() + rank, std::int64_t{0});
+      EXPECT_EQ(sender.send_rows[static_cast<std::size_t>(rank)],
+                plan(rank).recv_rows[static_cast<std::size_t>(from)]);
+      const auto begin =
+          std::reduce(sender.send_rows.begin(), sender.send_rows.begin() + rank, std::int64_t{0});
       for (std::int64_t i = 0; i < sender.send_rows[static_cast<std::size_t>(rank)]; ++i) {
         const RowRef ref = sender.send[static_cast<std::size_t>(begin + i)];
         EXPECT_EQ(ref.source, kTokens);
@@ -159,10 +165,11 @@ class Movement {
       for (std::int64_t row = mine.blocks.begin[e]; row < mine.blocks.begin[e] + mine.blocks.rows[e]; ++row) {
         const RowRef ref = mine.expand[static_cast<std::size_t>(row)];
         if (ref.source >= 0) {
-          const Row input = ref.source == kTokens
-                                ? token_row(rank, ref.row)
-                                : windows_[static_cast<std::size_t>(neighbour(rank, ref.source - kArrived))]
-                                          .at(static_cast<std::size_t>(ref.row));
+          const Row input =
+              ref.source == kTokens
+                  ? token_row(rank, ref.row)
+                  : windows_[static_cast<std::size_t>(neighbour(rank, ref.source - kArrived))].at(
+                        static_cast<std::size_t>(ref.row));
           output[static_cast<std::size_t>(row)] = expert_result(expert, input);
           const int source = static_cast<int>(input / 1000) - 1;
           EXPECT_EQ(group_.choice(source, input % 1000, mine.slot[static_cast<std::size_t>(row)]), expert);
@@ -186,7 +193,8 @@ class Movement {
   [[nodiscard]] std::vector<Row> sums(int rank, const std::vector<RowRef>& refs) const {
     std::vector<Row> result;
     for (std::size_t i = 0; i < refs.size(); i += static_cast<std::size_t>(group_.top_k())) {
-      result.push_back(sum(rank, std::span(refs).subspan(i, static_cast<std::size_t>(group_.top_k())), nullptr));
+      result.push_back(
+          sum(rank, std::span(refs).subspan(i, static_cast<std::size_t>(group_.top_k())), nullptr));
     }
     return result;
   }
@@ -199,7 +207,8 @@ class Movement {
       } else if (ref.source == kReturned) {
         total += returned->at(static_cast<std::size_t>(ref.row));
       } else if (ref.source >= kShared) {
-        total += shares_[static_cast<std::size_t>(neighbour(rank, ref.source - kShared))].at(static_cast<std::size_t>(ref.row));
+        total += shares_[static_cast<std::size_t>(neighbour(rank, ref.source - kShared))].at(
+            static_cast<std::size_t>(ref.row));
       }
     }
     return total;
@@ -276,12 +285,12 @@ TEST(DispatchPlan, SendsAsManyRowsAsEachDispatcherSays) {
             }
           }
         }
-        const auto expected =
-            dispatcher == Dispatcher::alltoall          ? copies
-            : dispatcher == Dispatcher::zero_redundancy ? static_cast<std::int64_t>(token_ranks.size())
-            : dispatcher == Dispatcher::hierarchical
-                ? group.tokens(rank) * (static_cast<std::int64_t>(nodes.size()) - 1)
-                : static_cast<std::int64_t>(token_nodes.size());
+        const auto expected = dispatcher == Dispatcher::alltoall ? copies
+                              : dispatcher == Dispatcher::zero_redundancy
+                                  ? static_cast<std::int64_t>(token_ranks.size())
+                              : dispatcher == Dispatcher::hierarchical
+                                  ? group.tokens(rank) * (static_cast<std::int64_t>(nodes.size()) - 1)
+                                  : static_cast<std::int64_t>(token_nodes.size());
         EXPECT_EQ(sent_rows(group, rank), expected) << name_of(dispatcher);
       }
     }

@@ -31,9 +31,9 @@ std::vector<TaskId> tasks_of(const Schedule& schedule, Op op, Pass pass) {
 }
 
 TEST(MoeLayer, IsSoundForEveryDispatcherPipelineAndLayout) {
-  const std::vector<Layout> layouts = {{1, 1, {}},        {2, 2, {1, 1}},    {4, 4, {2, 2}}, {4, 4, {}},
-                                       {3, 3, {2, 1}},    {4, 2, {2, 2}},    {4, 4, {1, 1, 1, 1}},
-                                       {5, 5, {1, 3, 1}}, {8, 4, {4, 3, 1}}};
+  const std::vector<Layout> layouts = {{1, 1, {}},           {2, 2, {1, 1}},    {4, 4, {2, 2}},
+                                       {4, 4, {}},           {3, 3, {2, 1}},    {4, 2, {2, 2}},
+                                       {4, 4, {1, 1, 1, 1}}, {5, 5, {1, 3, 1}}, {8, 4, {4, 3, 1}}};
   int cases = 0;
   for (const Layout& layout : layouts) {
     for (const Dispatcher dispatcher : kDispatchers) {
@@ -54,9 +54,8 @@ TEST(MoeLayer, IsSoundForEveryDispatcherPipelineAndLayout) {
               schedules.push_back(build_train_step(spec));
             }
             ASSERT_EQ(verify(schedules), std::vector<std::string>{})
-                << "world " << layout.world << " nodes " << layout.nodes.size() << " "
-                << name_of(dispatcher) << " " << name_of(pipeline) << " chunks " << chunks << " variant "
-                << variant;
+                << "world " << layout.world << " nodes " << layout.nodes.size() << " " << name_of(dispatcher)
+                << " " << name_of(pipeline) << " chunks " << chunks << " variant " << variant;
           }
         }
       }

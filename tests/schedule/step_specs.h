@@ -7,7 +7,8 @@
 
 namespace expedite::schedule {
 
-/// One rank of a small job. Ranks of one node are neighbours: `nodes` says how many each has; empty: one node.
+/// One rank of a small job. Ranks of one node are neighbours: `nodes` says how many each has; empty: one
+/// node.
 [[nodiscard]] StepSpec spec_of(int rank, int world, int ep, std::vector<bool> sparse,
                                const std::vector<int>& nodes = {});
 

@@ -141,7 +141,9 @@ TEST(Config, SaysWhatIsLegalForAWrongValue) {
   EXPECT_EQ(error_after("optimizer: {lr: .nan}\n"), "job.yaml:3: .nan is not a finite number");
   EXPECT_EQ(error_after("dtype: fp16\n"), "job.yaml:3: dtype = fp16: expected bf16 or f32");
   EXPECT_EQ(error_after("parallel: {ep_plan: {dispatcher: allgather}}\n"),
-            "job.yaml:3: parallel.ep_plan.dispatcher = allgather: expected alltoall");
+            "job.yaml:3: parallel.ep_plan.dispatcher = allgather: expected alltoall, zero_redundancy, "
+            "hierarchical, "
+            "hierarchical_dedup or auto");
   EXPECT_EQ(
       error_after("moe: {router_load_balancing_type: [a]}\n"),
       "job.yaml:3: moe.router_load_balancing_type = [\"a\"]: expected aux_loss, seq_aux_loss, none or bias");
@@ -211,13 +213,21 @@ TEST(Config, RefusesContradictions) {
   }
 }
 
-TEST(Config, RefusesMoreThanOneChunk) {
-  EXPECT_NE(error_after("", {"parallel.ep_plan.moe_num_chunks=2"}).find("legal are 0 and 1"),
+TEST(Config, ReadsTheExpertParallelPlan) {
+  const TrainConfig::EpPlan plan =
+      parse_with({"parallel.ep_plan={dispatcher: auto, moe_num_chunks: 4, moe_chunk_size: 64, "
+                  "moe_chunk_pipeline: pairwise, moe_chunk_window: 3, chunk_moe_recompute: true}"})
+          .parallel.ep_plan;
+  EXPECT_EQ(plan.dispatcher, Dispatcher::automatic);
+  EXPECT_EQ(plan.moe_num_chunks, 4);
+  EXPECT_EQ(plan.moe_chunk_size, 64);
+  EXPECT_EQ(plan.moe_chunk_pipeline, schedule::ChunkPipeline::pairwise);
+  EXPECT_EQ(plan.moe_chunk_window, 3);
+  EXPECT_TRUE(plan.chunk_moe_recompute);
+  EXPECT_NE(error_after("", {"parallel.ep_plan.moe_num_chunks=2000"}).find("at most 1024"),
             std::string::npos);
-  EXPECT_NE(error_after("", {"parallel.ep_plan.moe_chunk_size=64"}).find("legal is 0"), std::string::npos);
-  EXPECT_NE(error_after("", {"parallel.ep_plan.chunk_moe_recompute=true"}).find("legal is false"),
-            std::string::npos);
-  EXPECT_EQ(parse_with({"parallel.ep_plan.moe_num_chunks=1"}).parallel.ep_plan.moe_num_chunks, 1);
+  EXPECT_NE(error_after("", {"parallel.ep_plan.moe_chunk_window=0"}), "no error");
+  EXPECT_NE(error_after("", {"parallel.ep_plan.moe_chunk_pipeline=fast"}), "no error");
 }
 
 TEST(Config, WritesAndReadsAgainTheSame) {

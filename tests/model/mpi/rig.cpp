@@ -42,10 +42,11 @@ const comm::ProcessGrid& lone_grid() {
   return kGrid;
 }
 
-Rig::Rig(const ModelConfig& config, DType dtype, const comm::ProcessGrid& grid, State state)
+Rig::Rig(const ModelConfig& config, DType dtype, const comm::ProcessGrid& grid, State state,
+         const schedule::EpPlan& plan)
     : grid_(grid),
       parameters_(config, dtype, expert_shard(config, grid_), state, pool_),
-      engine_(parameters_, grid_, pool_, {.collective_timeout_s = 60.0}) {}
+      engine_(parameters_, grid_, pool_, {.ep_plan = plan, .collective_timeout_s = 60.0}) {}
 
 void Rig::set_weights(const reference::Parameters& weights) {
   for (const CheckpointTensor& tensor : parameters_.tensors()) {

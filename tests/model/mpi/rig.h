@@ -26,7 +26,8 @@ using Tensors = std::map<std::string, std::vector<float>>;
 class Rig {
  public:
   /// Collective over the grid's world, as is everything below that says nothing else.
-  Rig(const ModelConfig& config, DType dtype, const comm::ProcessGrid& grid, State state = State::training);
+  Rig(const ModelConfig& config, DType dtype, const comm::ProcessGrid& grid, State state = State::training,
+      const schedule::EpPlan& plan = {});
 
   /// Sets this rank's weights (and masters). Not collective.
   void set_weights(const reference::Parameters& weights);

@@ -1,0 +1,16 @@
+// From the configuration's parallel.ep_plan to the plan that a step's schedule is built from.
+#pragma once
+
+#include "expedite/comm/process_grid.h"
+#include "expedite/model/config.h"
+#include "expedite/schedule/ep_plan.h"
+#include "expedite/train/config.h"
+
+namespace expedite::train {
+
+/// Both sizes of chunks given: the number wins, with a warning. Dispatcher `auto`: a short look at the links
+/// chooses, and the log says why. Collective over the grid's world; the same on all ranks.
+[[nodiscard]] schedule::EpPlan ep_plan(const TrainConfig& config, const model::ModelConfig& model,
+                                       const comm::ProcessGrid& grid, int threads);
+
+}  // namespace expedite::train
