@@ -7,9 +7,9 @@
 namespace expedite::bench {
 
 ExpertProducts::ExpertProducts(const ExpertShape& shape, std::span<const std::int64_t> counts, bool training)
-    : training_(training), groups_(kernels::aligned_groups(counts)) {
-  const std::int64_t rows = groups_.rows();
-  const std::int64_t experts = groups_.groups();
+    : training_(training), blocks_(kernels::row_blocks(counts)) {
+  const std::int64_t rows = blocks_.total;
+  const std::int64_t experts = std::ssize(blocks_.rows);
   x_ = tensor(shape.dtype, {rows, shape.hidden});
   gate_up_ = tensor(shape.dtype, {rows, 2 * shape.ffn});
   activation_ = tensor(shape.dtype, {rows, shape.ffn});
@@ -32,17 +32,19 @@ TensorView ExpertProducts::tensor(DType dtype, Shape shape) {
 }
 
 double ExpertProducts::sample() {
-  if (groups_.rows() == 0) {
+  if (blocks_.total == 0) {
     return 0.0;
   }
   const double begin = seconds();
-  kernels::grouped_matmul(groups_, x_, w_gate_up_, gate_up_);
-  kernels::grouped_matmul(groups_, activation_, w_down_, y_);
+  const auto blocks = [this](TensorView x) { return kernels::blocks_of(x, blocks_); };
+  const auto sources = [this](ConstTensorView x) { return kernels::blocks_of(x, blocks_); };
+  kernels::grouped_matmul(sources(x_), w_gate_up_, blocks(gate_up_));
+  kernels::grouped_matmul(sources(activation_), w_down_, blocks(y_));
   if (training_) {
-    kernels::grouped_matmul_input_grad(groups_, y_, w_down_, d_activation_);
-    kernels::grouped_matmul_input_grad(groups_, gate_up_, w_gate_up_, dx_);
-    kernels::grouped_matmul_weight_grad(groups_, y_, activation_, dw_down_, false);
-    kernels::grouped_matmul_weight_grad(groups_, gate_up_, x_, dw_gate_up_, false);
+    kernels::grouped_matmul_input_grad(sources(y_), w_down_, blocks(d_activation_));
+    kernels::grouped_matmul_input_grad(sources(gate_up_), w_gate_up_, blocks(dx_));
+    kernels::grouped_matmul_weight_grad(sources(y_), sources(activation_), dw_down_, false);
+    kernels::grouped_matmul_weight_grad(sources(gate_up_), sources(x_), dw_gate_up_, false);
   }
   return seconds() - begin;
 }

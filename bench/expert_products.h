@@ -30,7 +30,7 @@ class ExpertProducts {
   [[nodiscard]] TensorView tensor(DType dtype, Shape shape);
 
   bool training_;
-  kernels::RowGroups groups_;
+  kernels::RowBlocks blocks_;
   MemoryPool pool_;
   std::vector<Buffer> buffers_;
   // Gradients have places of their own, so that numbers stay what they are however often this runs.

@@ -114,8 +114,9 @@ void add_grouped_matmuls(std::vector<KernelCase>& cases, const char* projection,
   if (skew) {
     counts = {kRows / 2, 1000, 800, 700, 600, 500, 300, 196};
   }
-  const kernels::RowGroups groups = kernels::aligned_groups(counts);
-  const std::int64_t rows = groups.rows();
+  const kernels::RowBlocks blocks = kernels::row_blocks(counts);
+  const std::int64_t rows = blocks.total;
+  const auto sources = [blocks](ConstTensorView x) { return kernels::blocks_of(x, blocks); };
   const std::string shape = fmt::format("{} {} {}x{}x{} E={}{}", name_of(type), projection, kRows, n, k,
                                         kExperts, skew ? " skewed" : "");
   const double flops = product_flops(kRows, n, k);
@@ -124,19 +125,19 @@ void add_grouped_matmuls(std::vector<KernelCase>& cases, const char* projection,
     const TensorView x = operands.values(type, {rows, k});
     const TensorView w = operands.values(type, {kExperts, n, k});
     const TensorView y = operands.zeros(type, {rows, n});
-    return [=] { kernels::grouped_matmul(groups, x, w, y); };
+    return [=] { kernels::grouped_matmul(sources(x), w, kernels::blocks_of(y, blocks)); };
   }));
   cases.push_back(make_case("grouped matmul dX", shape, limit, flops, [=](Operands& operands) {
     const TensorView dy = operands.values(type, {rows, n});
     const TensorView w = operands.values(type, {kExperts, n, k});
     const TensorView dx = operands.zeros(type, {rows, k});
-    return [=] { kernels::grouped_matmul_input_grad(groups, dy, w, dx); };
+    return [=] { kernels::grouped_matmul_input_grad(sources(dy), w, kernels::blocks_of(dx, blocks)); };
   }));
   cases.push_back(make_case("grouped matmul dW", shape, limit, flops, [=](Operands& operands) {
     const TensorView dy = operands.values(type, {rows, n});
     const TensorView x = operands.values(type, {rows, k});
     const TensorView dw = operands.zeros(DType::f32, {kExperts, n, k});
-    return [=] { kernels::grouped_matmul_weight_grad(groups, dy, x, dw, true); };
+    return [=] { kernels::grouped_matmul_weight_grad(sources(dy), sources(x), dw, true); };
   }));
 }
 

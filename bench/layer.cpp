@@ -239,11 +239,12 @@ std::vector<schedule::EpPlan> contenders(const LayerBenchOptions& options) {
         for (const int window : options.windows) {
           for (const bool recompute : options.recompute) {
             const bool uses_window = pipeline == schedule::ChunkPipeline::continuous;
-            const schedule::EpPlan plan{.dispatcher = dispatcher,
-                                        .chunking = {.chunks = chunks},
-                                        .pipeline = pipeline,
-                                        .window = uses_window ? window : options.windows.front(),
-                                        .recompute = recompute};
+            schedule::EpPlan plan{.dispatcher = dispatcher,
+                                  .chunking = {.chunks = chunks},
+                                  .pipeline = pipeline,
+                                  .window = uses_window ? window : options.windows.front(),
+                                  .recompute = recompute};
+            plan.taper();
             if (std::ranges::find(plans, plan) == plans.end()) {
               plans.push_back(plan);
             }

@@ -1,10 +1,11 @@
 #include "expedite/kernels/embedding.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "expedite/kernels/arguments.h"
 #include "expedite/kernels/parallel.h"
-#include "expedite/kernels/permute.h"
+#include "expedite/kernels/rows.h"
 #include "expedite/kernels/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -54,7 +55,12 @@ void require_tokens(std::span<const std::int32_t> tokens, std::int64_t rows, std
 void embedding(ConstTensorView table, std::span<const std::int32_t> tokens, TensorView dst) {
   require_matrix("the embedding table", table);
   require_tokens(tokens, dst.rows(), table.rows());
-  gather_rows(table, tokens, dst);
+  std::vector<RowRef> rows;
+  rows.reserve(tokens.size());
+  for (const std::int32_t token : tokens) {
+    rows.push_back({0, token});
+  }
+  gather_rows({&table, 1}, rows, dst);
 }
 
 void embedding_backward(ConstTensorView dy, std::span<const std::int32_t> tokens, TensorView dtable) {

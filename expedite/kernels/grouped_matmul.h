@@ -16,6 +16,18 @@ inline constexpr std::int64_t kRowAlignment = 16;
 /// Rows of a block for `count` tokens: the next multiple of kRowAlignment.
 [[nodiscard]] std::int64_t padded_rows(std::int64_t count);
 
+/// Where each expert's rows lie in one tall matrix.
+struct RowBlocks {
+  std::vector<std::int64_t> begin;  // [E]
+  std::vector<std::int64_t> rows;   // [E], padding included
+  std::int64_t total = 0;           // of the matrix
+};
+/// Blocks for `counts` tokens each, padded, one behind the other.
+[[nodiscard]] RowBlocks row_blocks(std::span<const std::int64_t> counts);
+/// The block of each expert in a matrix or vector.
+[[nodiscard]] std::vector<ConstTensorView> blocks_of(ConstTensorView x, const RowBlocks& blocks);
+[[nodiscard]] std::vector<TensorView> blocks_of(TensorView x, const RowBlocks& blocks);
+
 /// y[e] = x[e] · w[e]ᵀ. x[e]: [rows of e, K]; w: [E, N, K]; y[e]: [rows of e, N]. x, w: f32 or bf16; y: the
 /// same or f32. Blocks may be empty ([0, K]) and lie anywhere. A row of y does not depend, bit for bit, on
 /// the rows beside it, on their number or on its place among them.
@@ -29,39 +41,5 @@ void grouped_matmul_input_grad(std::span<const ConstTensorView> dy, ConstTensorV
 /// accumulating). Padding rows of dy and x must be zero, or finite where the other's are zero.
 void grouped_matmul_weight_grad(std::span<const ConstTensorView> dy, std::span<const ConstTensorView> x,
                                 TensorView dw, bool accumulate);
-
-/// The rows of each expert in a tall matrix. Group e owns rows [offsets[e], offsets[e + 1]); the first
-/// counts[e] of them hold tokens and the rest, fewer than kRowAlignment, is padding that makes shapes recur
-/// from step to step.
-struct RowGroups {
-  static constexpr std::int64_t kRowAlignment = kernels::kRowAlignment;
-
-  std::vector<std::int64_t> counts;   // [E]
-  std::vector<std::int64_t> offsets;  // [E + 1]
-
-  [[nodiscard]] std::int64_t groups() const { return static_cast<std::int64_t>(counts.size()); }
-  /// Rows of the tall matrix, padding included.
-  [[nodiscard]] std::int64_t rows() const { return offsets.empty() ? 0 : offsets.back(); }
-};
-
-/// Lays groups of `counts` rows one behind the other, each rounded up to kRowAlignment. Zero counts take no
-/// rows.
-[[nodiscard]] RowGroups aligned_groups(std::span<const std::int64_t> counts);
-
-/// Sets the padding rows of x[R, K] to zero. Needed on whatever enters a grouped product's weight gradient,
-/// and on its inputs so that padding never holds a NaN that costs time.
-void zero_padding(const RowGroups& groups, TensorView x);
-
-/// y[R, N] = x[R, K] · w[e]ᵀ for the rows of each group e. w: [E, N, K]. x, w: f32 or bf16; y: the same or
-/// f32. Padding rows of y are zero if those of x are.
-void grouped_matmul(const RowGroups& groups, ConstTensorView x, ConstTensorView w, TensorView y);
-
-/// dx[R, K] = dy[R, N] · w[e]. w: [E, N, K].
-void grouped_matmul_input_grad(const RowGroups& groups, ConstTensorView dy, ConstTensorView w, TensorView dx);
-
-/// dw[e] (+)= dy[rows of e, N]ᵀ · x[rows of e, K], fp32 [E, N, K]. Padding rows of dy and x must be zero or
-/// finite with the other zero. A group without rows adds nothing (and is zeroed when not accumulating).
-void grouped_matmul_weight_grad(const RowGroups& groups, ConstTensorView dy, ConstTensorView x, TensorView dw,
-                                bool accumulate);
 
 }  // namespace expedite::kernels

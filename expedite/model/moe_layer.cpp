@@ -22,25 +22,6 @@ kernels::RouterOptions router_options(const ModelConfig& config) {
           .top_groups = config.top_groups};
 }
 
-/// Each expert's rows of a matrix (or vector).
-std::vector<TensorView> slices(TensorView matrix, const moe::RowBlocks& blocks) {
-  std::vector<TensorView> result;
-  result.reserve(blocks.begin.size());
-  for (std::size_t e = 0; e < blocks.begin.size(); ++e) {
-    result.push_back(matrix.slice(blocks.begin[e], blocks.rows[e]));
-  }
-  return result;
-}
-
-std::vector<ConstTensorView> slices(ConstTensorView matrix, const moe::RowBlocks& blocks) {
-  std::vector<ConstTensorView> result;
-  result.reserve(blocks.begin.size());
-  for (std::size_t e = 0; e < blocks.begin.size(); ++e) {
-    result.push_back(matrix.slice(blocks.begin[e], blocks.rows[e]));
-  }
-  return result;
-}
-
 ConstTensorView readable(const TensorView& view) {
   return view;
 }
@@ -99,32 +80,34 @@ void router_backward(LayerWeights& weights, ConstTensorView mid, const RouterAct
   kernels::add(grad_hidden, grad_mid);
 }
 
-void experts_activate(const MoeWeights& weights, const moe::RowBlocks& blocks, const ExpertInput& input,
+void experts_activate(const MoeWeights& weights, const kernels::RowBlocks& blocks, const ExpertInput& input,
                       ExpertActivations& kept) {
-  kernels::grouped_matmul(slices(readable(input.rows), blocks), weights.gate_up->weight,
-                          slices(kept.gate_up, blocks));
-  const std::vector<TensorView> gate_up = slices(kept.gate_up, blocks);
-  const std::vector<TensorView> activated = slices(kept.activated, blocks);
+  kernels::grouped_matmul(kernels::blocks_of(readable(input.rows), blocks), weights.gate_up->weight,
+                          kernels::blocks_of(kept.gate_up, blocks));
+  const std::vector<TensorView> gate_up = kernels::blocks_of(kept.gate_up, blocks);
+  const std::vector<TensorView> activated = kernels::blocks_of(kept.activated, blocks);
   for (std::size_t e = 0; e < gate_up.size(); ++e) {
     kernels::swiglu(gate_up[e], input.weights.slice(blocks.begin[e], blocks.rows[e]), activated[e]);
   }
 }
 
-void experts_forward(const MoeWeights& weights, const moe::RowBlocks& blocks, const ExpertActivations& kept,
-                     const moe::RowBlocks& output_blocks, TensorView output) {
-  kernels::grouped_matmul(slices(readable(kept.activated), blocks), weights.down->weight,
-                          slices(output, output_blocks));
+void experts_forward(const MoeWeights& weights, const kernels::RowBlocks& blocks,
+                     const ExpertActivations& kept, const kernels::RowBlocks& output_blocks,
+                     TensorView output) {
+  kernels::grouped_matmul(kernels::blocks_of(readable(kept.activated), blocks), weights.down->weight,
+                          kernels::blocks_of(output, output_blocks));
 }
 
-void experts_input_grad(const MoeWeights& weights, const moe::RowBlocks& blocks, const ExpertInput& input,
+void experts_input_grad(const MoeWeights& weights, const kernels::RowBlocks& blocks, const ExpertInput& input,
                         const ExpertActivations& kept, ConstTensorView grad_output, TensorView grad_gate_up,
-                        const moe::RowBlocks& input_blocks, TensorView grad_input, TensorView grad_weights,
-                        MemoryPool& pool) {
+                        const kernels::RowBlocks& input_blocks, TensorView grad_input,
+                        TensorView grad_weights, MemoryPool& pool) {
   const DType dtype = kept.activated.dtype();
   const Shape shape = {input_blocks.total, kept.activated.columns()};
   const Buffer scratch = pool.allocate(shape.elements() * size_of(dtype), MemoryCategory::expert_activations);
-  const std::vector<TensorView> grad_activated = slices(scratch.view(dtype, shape), input_blocks);
-  kernels::grouped_matmul_input_grad(slices(grad_output, blocks), weights.down->weight, grad_activated);
+  const std::vector<TensorView> grad_activated = kernels::blocks_of(scratch.view(dtype, shape), input_blocks);
+  kernels::grouped_matmul_input_grad(kernels::blocks_of(grad_output, blocks), weights.down->weight,
+                                     grad_activated);
   for (std::size_t e = 0; e < grad_activated.size(); ++e) {
     const std::int64_t begin = blocks.begin[e];
     const std::int64_t rows = blocks.rows[e];
@@ -132,16 +115,18 @@ void experts_input_grad(const MoeWeights& weights, const moe::RowBlocks& blocks,
                              input.weights.slice(begin, rows), grad_gate_up.slice(begin, rows),
                              grad_weights.slice(input_blocks.begin[e], rows));
   }
-  kernels::grouped_matmul_input_grad(slices(readable(grad_gate_up), blocks), weights.gate_up->weight,
-                                     slices(grad_input, input_blocks));
+  kernels::grouped_matmul_input_grad(kernels::blocks_of(readable(grad_gate_up), blocks),
+                                     weights.gate_up->weight, kernels::blocks_of(grad_input, input_blocks));
 }
 
-void experts_weight_grad(MoeWeights& weights, const moe::RowBlocks& blocks, const ExpertInput& input,
+void experts_weight_grad(MoeWeights& weights, const kernels::RowBlocks& blocks, const ExpertInput& input,
                          const ExpertActivations& kept, ConstTensorView grad_output,
                          ConstTensorView grad_gate_up) {
-  kernels::grouped_matmul_weight_grad(slices(grad_output, blocks), slices(readable(kept.activated), blocks),
+  kernels::grouped_matmul_weight_grad(kernels::blocks_of(grad_output, blocks),
+                                      kernels::blocks_of(readable(kept.activated), blocks),
                                       weights.down->gradient, true);
-  kernels::grouped_matmul_weight_grad(slices(grad_gate_up, blocks), slices(readable(input.rows), blocks),
+  kernels::grouped_matmul_weight_grad(kernels::blocks_of(grad_gate_up, blocks),
+                                      kernels::blocks_of(readable(input.rows), blocks),
                                       weights.gate_up->gradient, true);
 }
 

@@ -62,21 +62,22 @@ void router_backward(LayerWeights& weights, ConstTensorView mid, const RouterAct
                      MemoryPool& pool);
 
 /// gate_up and activated, from the rows in `blocks`.
-void experts_activate(const MoeWeights& weights, const moe::RowBlocks& blocks, const ExpertInput& input,
+void experts_activate(const MoeWeights& weights, const kernels::RowBlocks& blocks, const ExpertInput& input,
                       ExpertActivations& kept);
 
 /// output = down(activated), from the rows in `blocks` to those in `output_blocks`.
-void experts_forward(const MoeWeights& weights, const moe::RowBlocks& blocks, const ExpertActivations& kept,
-                     const moe::RowBlocks& output_blocks, TensorView output);
+void experts_forward(const MoeWeights& weights, const kernels::RowBlocks& blocks,
+                     const ExpertActivations& kept, const kernels::RowBlocks& output_blocks,
+                     TensorView output);
 
 /// The gradients of gate_up (in `blocks`), and of the input and the gate weights, f32 [R] (in
 /// `input_blocks`), from grad_output (in `blocks`), whose padding rows must be zero.
-void experts_input_grad(const MoeWeights& weights, const moe::RowBlocks& blocks, const ExpertInput& input,
+void experts_input_grad(const MoeWeights& weights, const kernels::RowBlocks& blocks, const ExpertInput& input,
                         const ExpertActivations& kept, ConstTensorView grad_output, TensorView grad_gate_up,
-                        const moe::RowBlocks& input_blocks, TensorView grad_input, TensorView grad_weights,
-                        MemoryPool& pool);
+                        const kernels::RowBlocks& input_blocks, TensorView grad_input,
+                        TensorView grad_weights, MemoryPool& pool);
 
-void experts_weight_grad(MoeWeights& weights, const moe::RowBlocks& blocks, const ExpertInput& input,
+void experts_weight_grad(MoeWeights& weights, const kernels::RowBlocks& blocks, const ExpertInput& input,
                          const ExpertActivations& kept, ConstTensorView grad_output,
                          ConstTensorView grad_gate_up);
 

@@ -116,7 +116,7 @@ class StepRunner final : public runtime::TaskRunner {
   [[nodiscard]] const moe::ChunkPlan& chunk_plan(const schedule::Task& task);
   [[nodiscard]] const moe::ChunkPlan& chunk_plan(const schedule::LogicalBuffer& buffer);
   /// Where the rows of a task's chunks lie in the buffers that experts see.
-  [[nodiscard]] moe::RowBlocks expert_blocks(const schedule::Task& task);
+  [[nodiscard]] kernels::RowBlocks expert_blocks(const schedule::Task& task);
   /// The rows that each neighbour has in a window, by its local index, and with `gated` what goes beside
   /// them. This rank's are in `own`; null: they are not wanted.
   struct NeighbourRows {

@@ -12,7 +12,7 @@ namespace expedite::model {
 using schedule::Pass;
 using schedule::Role;
 
-moe::RowBlocks StepRunner::expert_blocks(const schedule::Task& task) {
+kernels::RowBlocks StepRunner::expert_blocks(const schedule::Task& task) {
   return spec_->whole_layer_buffers()
              ? routing(task.micro_batch, task.layer).plan.layer_blocks(std::max(task.chunk, 0), task.chunks)
              : chunk_plan(task).blocks;
@@ -177,7 +177,7 @@ namespace {
 
 /// Rows of a chunk in its own expert order to where its blocks lie in `dst`.
 void expand_rows(std::span<const ConstTensorView> sources, const moe::ChunkPlan& chunk,
-                 const moe::RowBlocks& blocks, TensorView dst) {
+                 const kernels::RowBlocks& blocks, TensorView dst) {
   for (std::size_t e = 0; e < blocks.begin.size(); ++e) {
     const auto refs = std::span(chunk.expand)
                           .subspan(static_cast<std::size_t>(chunk.blocks.begin[e]),
@@ -188,7 +188,7 @@ void expand_rows(std::span<const ConstTensorView> sources, const moe::ChunkPlan&
 
 /// visit(row in the chunk's expert order, row where its block lies, slot, reference) for every token's row.
 template <typename Visit>
-void for_each_token_row(const moe::ChunkPlan& chunk, const moe::RowBlocks& blocks, const Visit& visit) {
+void for_each_token_row(const moe::ChunkPlan& chunk, const kernels::RowBlocks& blocks, const Visit& visit) {
   for (std::size_t e = 0; e < blocks.begin.size(); ++e) {
     for (std::int64_t i = 0; i < blocks.rows[e]; ++i) {
       const std::int64_t row = chunk.blocks.begin[e] + i;
@@ -216,7 +216,7 @@ void StepRunner::run_experts(const schedule::Task& task, Held& held) {
 void StepRunner::run_experts_forward(const schedule::Task& task, Held& held) {
   const MoeWeights& weights = parameters_.layer(task.layer).moe;
   const moe::ChunkPlan& chunk = chunk_plan(task);
-  const moe::RowBlocks blocks = expert_blocks(task);
+  const kernels::RowBlocks blocks = expert_blocks(task);
   Arena router_arena(held(Role::router));
   const RouterActivations router(router_arena, config_, batch(task.micro_batch).size(), dtype_);
   Sources row_sources = {router.normed};
@@ -246,7 +246,7 @@ void StepRunner::run_experts_forward(const schedule::Task& task, Held& held) {
 }
 
 void StepRunner::run_experts_recompute(const schedule::Task& task, Held& held) {
-  const moe::RowBlocks& blocks = chunk_plan(task).blocks;
+  const kernels::RowBlocks& blocks = chunk_plan(task).blocks;
   Arena input_arena(held(Role::expert_input));
   const ExpertInput input(input_arena, config_, blocks.total, dtype_);
   Arena arena(held(Role::experts));
@@ -256,7 +256,7 @@ void StepRunner::run_experts_recompute(const schedule::Task& task, Held& held) {
 
 void StepRunner::run_experts_input_grad(const schedule::Task& task, Held& held) {
   const moe::ChunkPlan& chunk = chunk_plan(task);
-  const moe::RowBlocks blocks = expert_blocks(task);
+  const kernels::RowBlocks blocks = expert_blocks(task);
   Sources sources = {rows(held(Role::grad_hidden, task.layer + 1), batch(task.micro_batch).size())};
   if (expert_parallel()) {
     const NeighbourRows arrived =
@@ -289,7 +289,7 @@ void StepRunner::run_experts_input_grad(const schedule::Task& task, Held& held) 
 }
 
 void StepRunner::run_experts_weight_grad(const schedule::Task& task, Held& held) {
-  const moe::RowBlocks blocks = expert_blocks(task);
+  const kernels::RowBlocks blocks = expert_blocks(task);
   Arena input_arena(held(Role::expert_input));
   const ExpertInput input(input_arena, config_, blocks.total, dtype_);
   Arena arena(held(Role::experts));

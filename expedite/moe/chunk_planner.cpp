@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "expedite/base/error.h"
-#include "expedite/kernels/grouped_matmul.h"
 
 namespace expedite::moe {
 namespace {
@@ -124,17 +124,19 @@ void ChunkPlanner::count(ChunkPlan& plan) {
     }
   }
 
-  plan.blocks = {};
+  std::vector<std::int64_t> counts;
   for (std::int64_t e = 0; e < layout_.local_experts(); ++e) {
-    std::int64_t rows = 0;
+    counts.push_back(0);
     for (int source = 0; source < layout_.ranks(); ++source) {
-      std::int64_t& of_source = next_block_row(e, source);
-      rows += of_source;
-      of_source = plan.blocks.total + rows - of_source;
+      counts.back() += next_block_row(e, source);
     }
-    plan.blocks.begin.push_back(plan.blocks.total);
-    plan.blocks.rows.push_back(kernels::padded_rows(rows));
-    plan.blocks.total += plan.blocks.rows.back();
+  }
+  plan.blocks = kernels::row_blocks(counts);
+  for (std::int64_t e = 0; e < layout_.local_experts(); ++e) {
+    std::int64_t next = plan.blocks.begin[static_cast<std::size_t>(e)];
+    for (int source = 0; source < layout_.ranks(); ++source) {
+      next += std::exchange(next_block_row(e, source), next);
+    }
   }
   require_row_count(plan.blocks.total, "received");
 }

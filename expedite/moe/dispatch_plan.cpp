@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "expedite/base/error.h"
-#include "expedite/kernels/grouped_matmul.h"
 #include "expedite/moe/chunk_planner.h"
 
 namespace expedite::moe {
@@ -102,8 +101,8 @@ void DispatchPlan::complete(std::span<const Choices> routing) {
   }
 }
 
-RowBlocks DispatchPlan::layer_blocks(int first, int count) const {
-  RowBlocks blocks;
+kernels::RowBlocks DispatchPlan::layer_blocks(int first, int count) const {
+  kernels::RowBlocks blocks;
   for (std::size_t e = 0; e < static_cast<std::size_t>(layout_->local_experts()); ++e) {
     std::int64_t begin = blocks.total;
     std::int64_t rows = 0;

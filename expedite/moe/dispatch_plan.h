@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "expedite/kernels/grouped_matmul.h"
 #include "expedite/kernels/rows.h"
 #include "expedite/moe/expert_layout.h"
 #include "expedite/schedule/ep_plan.h"
@@ -17,14 +18,6 @@ namespace expedite::moe {
 using Choice = std::uint16_t;
 /// [T, k] of one rank.
 using Choices = std::vector<Choice>;
-
-/// Where each local expert's rows lie in a matrix: a block for each, padded with rows that belong to no
-/// token.
-struct RowBlocks {
-  std::vector<std::int64_t> begin;  // [local experts]
-  std::vector<std::int64_t> rows;   // [local experts], padding included
-  std::int64_t total = 0;
-};
 
 /// The matrices that RowRef::source numbers. Rows "of a neighbour" are those of a rank of this node, counted
 /// by its local index; where a node is one rank, they are this rank's own.
@@ -48,7 +41,7 @@ struct ChunkPlan {
   std::vector<kernels::RowRef> share;   // own rows that neighbours read, behind those that arrive: kTokens
   std::vector<std::int64_t> neighbour_rows;    // [neighbours] rows at each that its node reads
   std::vector<std::int64_t> neighbour_shares;  // [neighbours] rows that each sums for the others
-  RowBlocks blocks;                            // rows in expert order, of this chunk alone
+  kernels::RowBlocks blocks;                   // rows in expert order, of this chunk alone
   std::vector<kernels::RowRef> expand;         // per row in expert order: OutwardSource; none on padding
   std::vector<std::int32_t> slot;            // per row in expert order: which of its token's k choices it is
   std::vector<kernels::RowRef> shared_sums;  // [neighbour_shares of this rank, k]: ReturnSource
@@ -82,7 +75,7 @@ class DispatchPlan {
 
   /// Rows of chunks [first, first + count) in expert order in one matrix for all chunks, where an expert's
   /// rows of one chunk follow those of the chunk before. `total` is the whole matrix's.
-  [[nodiscard]] RowBlocks layer_blocks(int first, int count) const;
+  [[nodiscard]] kernels::RowBlocks layer_blocks(int first, int count) const;
 
  private:
   void plan_sends(ChunkPlan& chunk) const;

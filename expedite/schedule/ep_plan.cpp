@@ -18,6 +18,10 @@ std::string_view name_of(ChunkPipeline pipeline) {
   return "?";
 }
 
+void EpPlan::taper() {
+  chunking.tapered = pipeline == ChunkPipeline::continuous && !recompute;
+}
+
 int EpPlan::unpacked_early() const {
   switch (pipeline) {
     case ChunkPipeline::continuous:

@@ -37,6 +37,9 @@ struct EpPlan {
   int window = 2;
   bool recompute = false;  // gate/up and activation are computed again in backward instead of kept
 
+  /// The first and last chunk half as large where that shortens what stays exposed and costs no memory that
+  /// the plan means to save.
+  void taper();
   /// How many chunks a layer has unpacked before the work that covers the last one's way back.
   [[nodiscard]] int unpacked_early() const;
 

@@ -4,14 +4,6 @@
 #include <utility>
 
 namespace expedite::schedule {
-namespace {
-
-void append(std::vector<BufferKey>& list, const BufferKey& key) {
-  list.push_back(key);
-}
-
-}  // namespace
-
 const MoeLayer::Flow MoeLayer::kForward = {Pass::forward,       Op::permute,         Op::dispatch,
                                            Op::combine,         Op::unpermute,       Role::dispatch_send,
                                            Role::dispatch_recv, Role::expert_output, Role::combine_share,
@@ -132,13 +124,13 @@ void MoeLayer::send_out(const Flow& flow, int index) {
 void MoeLayer::pack(const Flow& flow, int index) {
   Held held;
   if (spec_.sends_rows()) {
-    append(held.acquires, key(flow.send, index));
+    held.acquires.push_back(key(flow.send, index));
   }
   if (spec_.shares_rows()) {
-    append(held.acquires, key(flow.recv, index));  // this rank's own rows lie there too
+    held.acquires.push_back(key(flow.recv, index));  // this rank's own rows lie there too
   }
   const bool forward = flow.pass == Pass::forward;
-  append(held.uses, forward ? key(Role::router) : BufferKey{Role::grad_hidden, layer_ + 1});
+  held.uses.push_back(forward ? key(Role::router) : BufferKey{Role::grad_hidden, layer_ + 1});
   // Where rows go is this rank's own choice; how much its node shares, everybody's.
   std::vector<TaskId> after;
   if (forward && spec_.shares_rows()) {
@@ -152,7 +144,7 @@ void MoeLayer::out(const Flow& flow, int index) {
   TaskId last = packed_[c];
   if (spec_.sends_rows()) {
     Held held = {.releases = {key(flow.send, index)}};
-    append(spec_.shares_rows() ? held.uses : held.acquires, key(flow.recv, index));
+    (spec_.shares_rows() ? held.uses : held.acquires).push_back(key(flow.recv, index));
     last = writer_.communicate(work(flow.out, flow, index, {last}), stream_, Collective::all_to_all,
                                kExpertParallelGroup, held);
   }
@@ -171,13 +163,17 @@ void MoeLayer::experts(const Flow& flow, int index) {
   }
   Held held = {.acquires = {key(flow.output, index)}};
   if (spec_.shares_rows()) {
-    append(held.acquires, key(flow.share, index));
-    append(held.uses, key(flow.recv, index));
+    held.acquires.push_back(key(flow.share, index));
+    held.uses.push_back(key(flow.recv, index));
   } else if (spec_.sends_rows()) {
-    append(held.acquires, key(flow.back_send, index));
-    append(held.releases, key(flow.recv, index));
+    held.acquires.push_back(key(flow.back_send, index));
+    held.releases.push_back(key(flow.recv, index));
   }
-  forward ? hold_experts_forward(held, index) : hold_experts_backward(held, index);
+  if (forward) {
+    hold_experts_forward(held, index);
+  } else {
+    hold_experts_backward(held, index);
+  }
   std::vector<TaskId> after;
   if (arrived_[c] >= 0) {
     after = {arrived_[c]};
@@ -187,26 +183,26 @@ void MoeLayer::experts(const Flow& flow, int index) {
 
 /// Experts keep for backward what it will read: nothing in evaluation, their input alone under recompute.
 void MoeLayer::hold_experts_forward(Held& held, int index) {
-  append(held.uses, key(Role::router));
+  held.uses.push_back(key(Role::router));
   const bool first = !spec_.whole_layer_buffers() || index == 0;
   for (const Role role : {Role::expert_input, Role::experts}) {
-    append(first ? held.acquires : held.uses, expert_key(role, index));
+    (first ? held.acquires : held.uses).push_back(expert_key(role, index));
   }
   if (!spec_.training || spec_.ep_plan.recompute) {
-    append(held.releases, expert_key(Role::experts, index));
+    held.releases.push_back(expert_key(Role::experts, index));
   }
   if (!spec_.training) {
-    append(held.releases, expert_key(Role::expert_input, index));
+    held.releases.push_back(expert_key(Role::expert_input, index));
   }
 }
 
 void MoeLayer::hold_experts_backward(Held& held, int index) {
-  append(held.uses, {Role::grad_hidden, layer_ + 1});
-  append(held.uses, expert_key(Role::expert_input, index));
-  append(held.uses, expert_key(Role::experts, index));
+  held.uses.push_back({Role::grad_hidden, layer_ + 1});
+  held.uses.push_back(expert_key(Role::expert_input, index));
+  held.uses.push_back(expert_key(Role::experts, index));
   const bool first = !spec_.whole_layer_buffers() || index == 0;
   for (const Role role : {Role::grad_output, Role::grad_experts}) {
-    append(first ? held.acquires : held.uses, expert_key(role, index));
+    (first ? held.acquires : held.uses).push_back(expert_key(role, index));
   }
 }
 
@@ -245,20 +241,20 @@ void MoeLayer::unpack(const Flow& flow, int index) {
   const bool last = index == chunks_ - 1;
   Held held = {.releases = {key(flow.output, index)}};
   if (spec_.sends_rows()) {
-    append(held.releases, key(flow.back_recv, index));
+    held.releases.push_back(key(flow.back_recv, index));
   }
   auto& results = index == 0 ? held.acquires : held.uses;
-  auto& inputs = last && (forward ? !spec_.training : false) ? held.releases : held.uses;
+  auto& inputs = forward && last && !spec_.training ? held.releases : held.uses;
   if (forward) {
-    append(results, {Role::hidden, layer_ + 1});
-    append(inputs, key(Role::mid));
-    append(inputs, key(Role::router));
+    results.push_back({Role::hidden, layer_ + 1});
+    inputs.push_back(key(Role::mid));
+    inputs.push_back(key(Role::router));
   } else {
-    append(results, key(Role::grad_mid));
-    append(results, key(Role::grad_weights));
+    results.push_back(key(Role::grad_mid));
+    results.push_back(key(Role::grad_weights));
   }
   if (spec_.shared_expert_intermediate_size > 0) {
-    append(last ? held.releases : held.uses, key(forward ? Role::shared_output : Role::grad_shared));
+    (last ? held.releases : held.uses).push_back(key(forward ? Role::shared_output : Role::grad_shared));
   }
   std::vector<TaskId> after;
   if (returned_[c] >= 0) {
@@ -286,7 +282,7 @@ void MoeLayer::weight_grad(int first, int count) {
   const bool last = !whole || first + count == chunks_;
   Held held;
   for (const Role role : {Role::expert_input, Role::experts, Role::grad_output, Role::grad_experts}) {
-    append(last ? held.releases : held.uses, expert_key(role, first));
+    (last ? held.releases : held.uses).push_back(expert_key(role, first));
   }
   weight_grad_ = writer_.compute(
       {.op = Op::experts, .pass = Pass::weight_grad, .layer = layer_, .chunk = chunk(first), .chunks = count},
@@ -319,12 +315,12 @@ void MoeLayer::shared_experts(Pass pass, int first_half, int halves) {
   const bool first = first_half == 0;
   const bool last = first_half + halves == 2;
   if (pass == Pass::forward) {
-    append(held.uses, key(Role::mid));
+    held.uses.push_back(key(Role::mid));
     for (const Role role : {Role::shared_experts, Role::shared_output}) {
-      append(first ? held.acquires : held.uses, key(role));
+      (first ? held.acquires : held.uses).push_back(key(role));
     }
     if (last && !spec_.training) {
-      append(held.releases, key(Role::shared_experts));
+      held.releases.push_back(key(Role::shared_experts));
     }
   } else if (pass == Pass::input_grad) {
     held.acquires = {key(Role::grad_shared)};

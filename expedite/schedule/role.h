@@ -8,8 +8,7 @@
 
 namespace expedite::schedule {
 
-/// LogicalBuffer::role. Rows "in expert order" are sorted by expert, each expert's padded (kernels::
-/// RowBlocks). Rows "to other ranks" are sorted by the rank they go to; how many a token has there is the
+/// LogicalBuffer::role. Rows "in expert order" are sorted by expert, each expert's padded (kernels::RowBlocks). Rows "to other ranks" are sorted by the rank they go to; how many a token has there is the
 /// dispatcher's choice. A node's ranks read "shared" ones straight from each other's memory.
 enum class Role : std::uint8_t {
   hidden,               // input of a layer (layer L: of the final norm)

@@ -38,8 +38,7 @@ schedule::EpPlan ep_plan(const TrainConfig& config, const model::ModelConfig& mo
   plan.recompute = wanted.chunk_moe_recompute;
   plan.chunking.chunks = static_cast<int>(std::max<std::int64_t>(1, wanted.moe_num_chunks));
   plan.chunking.chunk_size = wanted.moe_num_chunks > 0 ? 0 : wanted.moe_chunk_size;
-  // Where memory is the aim, no chunk larger than it must be.
-  plan.chunking.tapered = plan.pipeline == schedule::ChunkPipeline::continuous && !plan.recompute;
+  plan.taper();
   switch (wanted.dispatcher) {
     case Dispatcher::alltoall:
       plan.dispatcher = schedule::Dispatcher::alltoall;

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "expedite/kernels/permute.h"
 #include "expedite/kernels/rms_norm.h"
 #include "expedite/kernels/rows.h"
 #include "expedite/kernels/swiglu.h"
@@ -71,20 +70,6 @@ void expect_slices_agree(MemoryPool& pool, std::int64_t columns, const Kernel& k
   });
 }
 
-TYPED_TEST(Streaming, Gather) {
-  Block<TypeParam> src(this->pool, 300, kColumns);
-  std::vector<std::int32_t> index(static_cast<std::size_t>(kRows<TypeParam>));
-  for (std::size_t i = 0; i < index.size(); ++i) {
-    index[i] = static_cast<std::int32_t>(i * 37 % 301) - 1;
-  }
-  expect_slices_agree<TypeParam>(
-      this->pool, kColumns, [&](std::int64_t begin, std::int64_t count, const TensorView& dst) {
-        const std::span<const std::int32_t> all(index);
-        gather_rows(src.view(), all.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)),
-                    dst);
-      });
-}
-
 TYPED_TEST(Streaming, RowsGatheredAndSummed) {
   Block<TypeParam> src(this->pool, 300, kColumns);
   Block<TypeParam> residual(this->pool, kRows<TypeParam>, kColumns);
@@ -130,23 +115,6 @@ TYPED_TEST(Streaming, RmsNorm) {
       this->pool, kColumns, [&](std::int64_t begin, std::int64_t count, const TensorView& y) {
         rms_norm(x.view().slice(begin, count), weight.view().reshape({kColumns}), 1e-5F, y,
                  TensorView(std::span<float>(inverse)).slice(begin, count));
-      });
-}
-
-TYPED_TEST(Streaming, UnpermuteBackward) {
-  Block<TypeParam> dy(this->pool, kRows<TypeParam>, kColumns);
-  Block<TypeParam> rows(this->pool, kRows<TypeParam>, kColumns);
-  expect_slices_agree<TypeParam>(
-      this->pool, kColumns, [&](std::int64_t begin, std::int64_t count, const TensorView& drows) {
-        Matrix<std::int32_t> position(count, 1);
-        Matrix<float> weights(count, 1);
-        Matrix<float> dweights(count, 1);
-        for (std::int64_t t = 0; t < count; ++t) {
-          position(t, 0) = static_cast<std::int32_t>(t);
-          weights(t, 0) = static_cast<float>((begin + t) % 13);
-        }
-        unpermute_backward(dy.view().slice(begin, count), rows.view().slice(begin, count), position.view(),
-                           weights.view(), drows, dweights.view());
       });
 }
 

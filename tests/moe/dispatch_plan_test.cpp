@@ -302,12 +302,12 @@ TEST(DispatchPlan, LaysAnExpertsChunksBehindEachOther) {
   const Group group(random, Dispatcher::alltoall, {.chunks = 4});
   for (int rank = 0; rank < group.ranks(); ++rank) {
     const DispatchPlan& plan = group.plan(rank);
-    const RowBlocks all = plan.layer_blocks(0, 4);
+    const kernels::RowBlocks all = plan.layer_blocks(0, 4);
     std::int64_t next = 0;
     for (std::size_t e = 0; e < all.begin.size(); ++e) {
       EXPECT_EQ(all.begin[e], next);
       for (int c = 0; c < 4; ++c) {
-        const RowBlocks one = plan.layer_blocks(c, 1);
+        const kernels::RowBlocks one = plan.layer_blocks(c, 1);
         EXPECT_EQ(one.begin[e], next);
         EXPECT_EQ(one.rows[e], plan.chunk(c).blocks.rows[e]);
         EXPECT_EQ(one.total, all.total);
