@@ -11,6 +11,7 @@ namespace {
 
 template <typename View>
 std::vector<View> slices(View x, const RowBlocks& blocks) {
+  require(x.size(0) == blocks.total, "a matrix of {} rows, but its blocks have {}", x.size(0), blocks.total);
   std::vector<View> result;
   result.reserve(blocks.begin.size());
   for (std::size_t e = 0; e < blocks.begin.size(); ++e) {

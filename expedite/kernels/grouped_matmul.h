@@ -24,7 +24,7 @@ struct RowBlocks {
 };
 /// Blocks for `counts` tokens each, padded, one behind the other.
 [[nodiscard]] RowBlocks row_blocks(std::span<const std::int64_t> counts);
-/// The block of each expert in a matrix or vector.
+/// The block of each expert in a matrix or vector of blocks.total rows; an Error if it has others.
 [[nodiscard]] std::vector<ConstTensorView> blocks_of(ConstTensorView x, const RowBlocks& blocks);
 [[nodiscard]] std::vector<TensorView> blocks_of(TensorView x, const RowBlocks& blocks);
 
