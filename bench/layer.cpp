@@ -9,6 +9,7 @@
 
 #include "bench/expert_products.h"
 #include "bench/layer_report.h"
+#include "bench/routing_count.h"
 #include "bench/yardstick.h"
 #include "bench/zipf_tokens.h"
 #include "expedite/base/error.h"
@@ -16,6 +17,7 @@
 #include "expedite/comm/link_probe.h"
 #include "expedite/kernels/product.h"
 #include "expedite/model/engine.h"
+#include "expedite/model/moe_layer.h"
 #include "expedite/model/quick_cluster.h"
 
 namespace expedite::bench {
@@ -97,14 +99,32 @@ class Layer {
                          {batches_, total, total, {total}}, {}, {input_, output_, grad_output_, grad_input_});
   }
 
-  /// Tokens of each of this rank's experts, from all ranks.
-  [[nodiscard]] std::vector<std::int64_t> expert_counts() {
-    std::vector<std::int64_t> counts = count_choices(options_.experts, options_.topk, input_);
-    comm::all_reduce(grid_.world(), std::span(counts), comm::ReduceOp::sum);
-    const model::ExpertShard& shard = parameters_.shard();
-    return {counts.begin() + shard.begin(), counts.begin() + shard.end()};
-  }
+  /// What the layer's router chooses, on all ranks.
+  [[nodiscard]] RoutedTokens routed_tokens() {
+    Arena size;
+    static_cast<void>(model::RouterActivations(size, config_, options_.tokens, options_.dtype));
+    Buffer buffer = pool_.allocate(size.used(), MemoryCategory::workspace);
+    Arena arena(buffer);
+    model::RouterActivations routed(arena, config_, options_.tokens, options_.dtype);
+    model::router_forward(config_, parameters_.layer(0), input_, routed, pool_);
 
+    RoutedTokens tokens{.topk = options_.topk};
+    const std::vector<std::int64_t>& first_expert = parameters_.shard().first_expert;
+    for (int rank = 0; rank < grid_.size(); ++rank) {
+      const auto r = static_cast<std::size_t>(rank);
+      tokens.node_of.push_back(grid_.node_of(rank));
+      tokens.owner_of.resize(static_cast<std::size_t>(first_expert[r + 1]), rank);
+    }
+    const auto mine = routed.experts.span<std::int32_t>();
+    std::vector<std::int32_t> all(mine.size() * tokens.node_of.size());
+    comm::all_gather_bytes(grid_.world(), std::as_bytes(mine), std::as_writable_bytes(std::span(all)));
+    for (auto begin = all.cbegin(); tokens.chosen.size() < tokens.node_of.size();
+         begin += static_cast<std::ptrdiff_t>(mine.size())) {
+      tokens.chosen.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(mine.size()));
+    }
+    return tokens;
+  }
+  [[nodiscard]] const model::ExpertShard& shard() const { return parameters_.shard(); }
   [[nodiscard]] const model::ModelConfig& config() const { return config_; }
   [[nodiscard]] MemoryPool& pool() { return pool_; }
 
@@ -206,7 +226,9 @@ void print(const LayerBenchOptions& options, const comm::ProcessGrid& grid, cons
                wire.bytes_per_s / 1e9);
   }
   fmt::print("{}", layer_table(results));
-  fmt::print("floors in ms; floor: the time over the larger of the two; speed: relative to the first line\n");
+  fmt::print(
+      "floors in ms; floor: the time over the larger of the two; speed: relative to the first line; routed: "
+      "whether the bytes sent are, to the last one, those that follow from the routing\n");
 }
 
 void write_json(const std::string& path, const std::vector<LayerResult>& results) {
@@ -259,7 +281,11 @@ std::vector<schedule::EpPlan> contenders(const LayerBenchOptions& options) {
 int run_layer_bench(const LayerBenchOptions& options, const comm::ProcessGrid& grid) {
   const kernels::ThreadLimit limit(options.threads);
   Layer layer(options, grid);
-  ExpertProducts products({options.hidden, options.ffn, options.dtype}, layer.expert_counts(),
+  const RoutedTokens tokens = layer.routed_tokens();
+  const std::vector<std::int64_t> counts = tokens.expert_counts();
+  ExpertProducts products({options.hidden, options.ffn, options.dtype},
+                          std::span(counts).subspan(static_cast<std::size_t>(layer.shard().begin()),
+                                                    static_cast<std::size_t>(layer.shard().local())),
                           options.training);
   const auto sample_products = [&] {
     comm::barrier(grid.world());
@@ -284,9 +310,13 @@ int run_layer_bench(const LayerBenchOptions& options, const comm::ProcessGrid& g
   }
   const Wire after = measure_wire(grid);
   const Wire& wire = after.bytes_per_s > before.bytes_per_s ? after : before;
+  const RoutingCount routing = count_routing(tokens);
   std::vector<LayerResult> results;
   for (const auto& contender : all) {
-    results.push_back(contender->result(wire));
+    LayerResult& result = results.emplace_back(contender->result(wire));
+    result.routing = routing;
+    result.row_bytes = options.hidden * size_of(options.dtype);
+    result.exchanges = options.training ? 4 : 2;
   }
   if (grid.rank() == 0) {
     print(options, grid, wire, results);

@@ -34,16 +34,24 @@ double speedup(const LayerResult& result, const LayerResult& base) {
   return median(ratios);
 }
 
+comm::RowTraffic expected_bytes(const LayerResult& result) {
+  const comm::RowTraffic rows = rows_there_and_back(result.plan.dispatcher, result.routing);
+  const std::int64_t bytes = result.exchanges / 2 * result.row_bytes;
+  return {.intra_node = rows.intra_node * bytes, .inter_node = rows.inter_node * bytes};
+}
+
 std::string layer_table(std::span<const LayerResult> results) {
   std::string table = fmt::format(
-      "{:<19} {:>3} {:<10} {:>3} {:<9} {:>9} {:>9} {:>7} {:>8} {:>8} {:>6} {:>7} {:>9} {:>10} {:>10}\n",
+      "{:<19} {:>3} {:<10} {:>3} {:<9} {:>9} {:>9} {:>7} {:>8} {:>8} {:>6} {:>7} {:>9} {:>10} {:>10} {:>6}\n",
       "dispatcher", "N", "pipeline", "win", "recompute", "median ms", "min ms", "speed", "matmul", "wire",
-      "floor", "exposed", "peak MiB", "intra MB", "inter MB");
+      "floor", "exposed", "peak MiB", "intra MB", "inter MB", "routed");
   for (const LayerResult& result : results) {
+    const comm::RowTraffic sent = {.intra_node = result.bytes_intra_node,
+                                   .inter_node = result.bytes_inter_node};
     table += fmt::format(
         "{:<19} {:>3} {:<10} {:>3} {:<9} {:>9.2f} {:>9.2f} {:>5.2f} x {:>8.2f} {:>8.2f} {:>4.2f} x {:>5.1f} "
         "% "
-        "{:>9.1f} {:>10.2f} {:>10.2f}\n",
+        "{:>9.1f} {:>10.2f} {:>10.2f} {:>6}\n",
         name_of(result.plan.dispatcher), result.plan.chunking.chunks, name_of(result.plan.pipeline),
         result.plan.window, result.plan.recompute ? "yes" : "no", median(result.seconds) * 1e3,
         *std::ranges::min_element(result.seconds) * 1e3, speedup(result, results.front()),
@@ -51,7 +59,7 @@ std::string layer_table(std::span<const LayerResult> results) {
         median(result.exposed_fraction) * 100.0,
         static_cast<double>(result.peak_expert_activation_bytes) / (1 << 20),
         static_cast<double>(result.bytes_intra_node) / 1e6,
-        static_cast<double>(result.bytes_inter_node) / 1e6);
+        static_cast<double>(result.bytes_inter_node) / 1e6, sent == expected_bytes(result) ? "yes" : "NO");
   }
   return table;
 }
@@ -59,6 +67,7 @@ std::string layer_table(std::span<const LayerResult> results) {
 nlohmann::json layer_json(std::span<const LayerResult> results) {
   auto array = nlohmann::json::array();
   for (const LayerResult& result : results) {
+    const comm::RowTraffic expected = expected_bytes(result);
     array.push_back({{"chunks", result.plan.chunking.chunks},
                      {"pipeline", name_of(result.plan.pipeline)},
                      {"window", result.plan.window},
@@ -74,7 +83,15 @@ nlohmann::json layer_json(std::span<const LayerResult> results) {
                      {"peak_expert_activation_bytes", result.peak_expert_activation_bytes},
                      {"metadata_exchanges", result.metadata_exchanges},
                      {"bytes_intra_node", result.bytes_intra_node},
-                     {"bytes_inter_node", result.bytes_inter_node}});
+                     {"bytes_inter_node", result.bytes_inter_node},
+                     {"expected_bytes_intra_node", expected.intra_node},
+                     {"expected_bytes_inter_node", expected.inter_node},
+                     {"row_bytes", result.row_bytes},
+                     {"exchanges", result.exchanges},
+                     {"copies_to_other_ranks", result.routing.copies_to_other_ranks},
+                     {"copies_to_other_nodes", result.routing.copies_to_other_nodes},
+                     {"distinct_token_rank_pairs", result.routing.token_rank_pairs},
+                     {"distinct_token_node_pairs", result.routing.token_node_pairs}});
   }
   return array;
 }

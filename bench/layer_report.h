@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/routing_count.h"
+#include "expedite/comm/traffic.h"
 #include "expedite/schedule/ep_plan.h"
 
 namespace expedite::bench {
@@ -22,7 +24,13 @@ struct LayerResult {
   std::int64_t metadata_exchanges = 0;            // of each rank
   std::int64_t bytes_intra_node = 0;              // of all ranks, token rows alone
   std::int64_t bytes_inter_node = 0;
+  RoutingCount routing;        // the same for all contenders
+  std::int64_t row_bytes = 0;  // likewise
+  int exchanges = 2;           // of all chunks' rows: there and back, and in training the same for gradients
 };
+
+/// The bytes of token rows that follow from the routing.
+[[nodiscard]] comm::RowTraffic expected_bytes(const LayerResult& result);
 
 /// The middle one, of an even number the upper of the two. Throws Error when there are none.
 [[nodiscard]] double median(std::vector<double> values);

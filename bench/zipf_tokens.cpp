@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "expedite/base/error.h"
 #include "expedite/base/random.h"
@@ -27,23 +26,6 @@ void fill(std::int64_t experts, double exponent, const Philox& random, TensorVie
   }
 }
 
-template <typename T>
-void count(std::int64_t topk, ConstTensorView tokens, std::vector<std::int64_t>& counts) {
-  std::vector<std::size_t> order(counts.size());
-  for (std::int64_t row = 0; row < tokens.shape()[0]; ++row) {
-    const T* const values = tokens.row<T>(row);
-    std::iota(order.begin(), order.end(), 0);
-    std::partial_sort(order.begin(), order.begin() + topk, order.end(), [&](std::size_t a, std::size_t b) {
-      const auto left = static_cast<float>(values[a]);
-      const auto right = static_cast<float>(values[b]);
-      return left > right || (left == right && a < b);  // as the router breaks ties
-    });
-    for (std::int64_t i = 0; i < topk; ++i) {
-      ++counts[order[static_cast<std::size_t>(i)]];
-    }
-  }
-}
-
 }  // namespace
 
 void fill_zipf_tokens(std::int64_t experts, double exponent, std::uint64_t seed, int rank,
@@ -59,16 +41,6 @@ void fill_zipf_tokens(std::int64_t experts, double exponent, std::uint64_t seed,
   } else {
     fill<float>(experts, exponent, random, tokens);
   }
-}
-
-std::vector<std::int64_t> count_choices(std::int64_t experts, std::int64_t topk, ConstTensorView tokens) {
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(experts), 0);
-  if (tokens.dtype() == DType::bf16) {
-    count<bf16>(topk, tokens, counts);
-  } else {
-    count<float>(topk, tokens, counts);
-  }
-  return counts;
 }
 
 }  // namespace expedite::bench

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "expedite/tensor/view.h"
 
@@ -13,9 +12,5 @@ namespace expedite::bench {
 /// without replacement in proportion to Zipf's law (Gumbel-max; cost::Routing's model). Rounding to bf16 adds
 /// ties, which moves few choices. Different for each `rank`. Throws Error when H < E.
 void fill_zipf_tokens(std::int64_t experts, double exponent, std::uint64_t seed, int rank, TensorView tokens);
-
-/// How many of `tokens` choose each expert [E], when the `topk` largest of the first E columns are chosen.
-[[nodiscard]] std::vector<std::int64_t> count_choices(std::int64_t experts, std::int64_t topk,
-                                                      ConstTensorView tokens);
 
 }  // namespace expedite::bench

@@ -58,6 +58,13 @@ TEST(LayerReport, JsonHasEveryKey) {
   result.metadata_exchanges = 1;
   result.bytes_intra_node = 12;
   result.bytes_inter_node = 13;
+  result.routing = {.copies_to_other_ranks = 9,
+                    .copies_to_other_nodes = 6,
+                    .token_rank_pairs = 7,
+                    .token_remote_rank_pairs = 5,
+                    .token_node_pairs = 4};
+  result.row_bytes = 100;
+  result.exchanges = 4;
   const auto json = layer_json(std::vector{result});
   const nlohmann::json expected = {{"chunks", 4},
                                    {"pipeline", "pairwise"},
@@ -74,7 +81,15 @@ TEST(LayerReport, JsonHasEveryKey) {
                                    {"peak_expert_activation_bytes", 11},
                                    {"metadata_exchanges", 1},
                                    {"bytes_intra_node", 12},
-                                   {"bytes_inter_node", 13}};
+                                   {"bytes_inter_node", 13},
+                                   {"expected_bytes_intra_node", 800},
+                                   {"expected_bytes_inter_node", 2000},
+                                   {"row_bytes", 100},
+                                   {"exchanges", 4},
+                                   {"copies_to_other_ranks", 9},
+                                   {"copies_to_other_nodes", 6},
+                                   {"distinct_token_rank_pairs", 7},
+                                   {"distinct_token_node_pairs", 4}};
   EXPECT_EQ(json, nlohmann::json::array({expected}));
 }
 
@@ -82,6 +97,18 @@ TEST(LayerReport, TheTableHasALineForEach) {
   const std::string table = layer_table(std::vector{result_of({0.2}), result_of({0.1})});
   EXPECT_EQ(std::ranges::count(table, '\n'), 3);
   EXPECT_NE(table.find(" 2.00 x"), std::string::npos) << table;
+}
+
+TEST(LayerReport, TheTableSaysWhetherBytesAreTheRoutings) {
+  LayerResult right = result_of({0.2});
+  right.routing = {.token_rank_pairs = 3, .token_remote_rank_pairs = 2};
+  right.row_bytes = 8;
+  right.bytes_intra_node = 16;
+  right.bytes_inter_node = 32;
+  EXPECT_NE(layer_table(std::vector{right}).find(" yes\n"), std::string::npos);
+  LayerResult one_row_more = right;
+  one_row_more.bytes_inter_node += 8;
+  EXPECT_NE(layer_table(std::vector{right, one_row_more}).find(" NO\n"), std::string::npos);
 }
 
 TEST(LayerContenders, AreEveryCombinationOnce) {

@@ -1,15 +1,22 @@
 """The benchmark of a layer as a user runs it: what it counts is right, whatever the machine's speed."""
 
 import json
+import subprocess
+from pathlib import Path
 
 import harness
 
+LAB = Path(harness.PROGRAM).with_name("lab")
+NO_LAB = 3
 SHAPE = ["--tokens", 40, "--hidden", 32, "--experts", 8, "--topk", 3, "--dtype", "f32", "--rounds", 2]
 KEYS = {
     "chunks", "pipeline", "window", "dispatcher", "recompute", "median_ms", "min_ms", "speedup", "matmul_floor_ms",
     "wire_floor_ms", "floor_ratio", "exposed_fraction", "peak_expert_activation_bytes", "metadata_exchanges",
-    "bytes_intra_node", "bytes_inter_node",
+    "bytes_intra_node", "bytes_inter_node", "expected_bytes_intra_node", "expected_bytes_inter_node", "row_bytes",
+    "exchanges", "copies_to_other_ranks", "copies_to_other_nodes", "distinct_token_rank_pairs",
+    "distinct_token_node_pairs",
 }  # fmt: skip
+DISPATCHERS = ["alltoall", "zero_redundancy", "hierarchical", "hierarchical_dedup"]
 
 
 class BenchLayer(harness.Case):
@@ -23,7 +30,9 @@ class BenchLayer(harness.Case):
             self.assertGreaterEqual(result["median_ms"], result["min_ms"])
             self.assertGreater(result["min_ms"], 0)
             self.assertGreater(result["matmul_floor_ms"], 0)
-            self.assertEqual(result["bytes_inter_node"], 0)
+            for level in ("intra_node", "inter_node"):
+                self.assertEqual(result[f"bytes_{level}"], result[f"expected_bytes_{level}"], result)
+        self.assertNotIn(" NO", process.stdout)
         return process, results
 
     def test_every_combination_has_a_line(self):
@@ -32,23 +41,62 @@ class BenchLayer(harness.Case):
                 process, results = self.bench(
                     "layer", *SHAPE, "--ffn", 16, "--ranks", ranks, "--chunks", "1,4", "--pipeline",
                     "continuous,pairwise,none", "--recompute", "no,yes", "--dispatcher",
-                    "alltoall,zero_redundancy,hierarchical,hierarchical_dedup",
+                    ",".join(DISPATCHERS),
                 )  # fmt: skip
                 self.assertEqual(len(results), 4 * 2 * 3 * 2, process.output)
                 for result in results:
                     self.assertEqual(result["metadata_exchanges"], ranks - 1)
                     self.assertEqual(result["bytes_intra_node"] > 0, ranks > 1)
+                    self.assertEqual(result["bytes_inter_node"], 0)
                     self.assertEqual(result["wire_floor_ms"] > 0, ranks > 1)
                 by_name = {result["dispatcher"]: result["bytes_intra_node"] for result in results}
                 self.assertLessEqual(by_name["zero_redundancy"], by_name["alltoall"])
 
     def test_dispatch_compares_the_dispatchers(self):
         process, results = self.bench("dispatch", *SHAPE, "--ranks", 2)
-        self.assertEqual(
-            [result["dispatcher"] for result in results],
-            ["alltoall", "zero_redundancy", "hierarchical", "hierarchical_dedup"],
-        )
+        self.assertEqual([result["dispatcher"] for result in results], DISPATCHERS)
         self.assertRegex(process.stdout, r"(?m)^auto is (alltoall|zero_redundancy|hierarchical(_dedup)?): ")
+
+    def check_bytes(self, *where, tokens, nodes):
+        """Every dispatcher's bytes are, to the last one, those that follow from the routing: whatever the chunks,
+        with one choice and many, and experts of very different popularity."""
+        for command, topk, exchanges in (("layer", 1, 4), ("layer", 8, 4), ("dispatch", 8, 2)):
+            with self.subTest(command=command, topk=topk):
+                _, results = self.bench(
+                    command, *where, "--tokens", tokens, "--hidden", 32, "--experts", 32, "--topk", topk, "--zipf",
+                    1.2, "--rounds", 1, "--threads", 1, "--chunks", "1,5", "--dispatcher", ",".join(DISPATCHERS),
+                    *(["--ffn", 16] if command == "layer" else []),
+                )  # fmt: skip
+                self.assertEqual(len(results), 2 * len(DISPATCHERS))
+                self.check_rows(results, topk, exchanges, 4 * tokens * (nodes - 1))
+
+    def check_rows(self, results, topk, exchanges, token_other_nodes):
+        counted = results[0]
+        copies, pairs = counted["copies_to_other_nodes"], counted["distinct_token_node_pairs"]
+        several = counted["copies_to_other_ranks"] - counted["distinct_token_rank_pairs"]
+        self.assertTrue(several == 0 if topk == 1 else several > 0, counted)
+        if topk == 1:
+            self.assertEqual(pairs, copies)
+        fewest_and_most = {
+            "alltoall": (copies, copies),
+            "zero_redundancy": (pairs, copies),
+            "hierarchical": (token_other_nodes, token_other_nodes),
+            "hierarchical_dedup": (pairs, pairs),
+        }
+        for result in results:
+            self.assertEqual((result["row_bytes"], result["exchanges"]), (64, exchanges))
+            self.assertGreater(result["bytes_intra_node"] + result["bytes_inter_node"], 0)
+            fewest, most = (rows * 64 * exchanges for rows in fewest_and_most[result["dispatcher"]])
+            self.assertTrue(fewest <= result["bytes_inter_node"] <= most, result)
+
+    def test_bytes_are_those_of_the_routing(self):
+        self.check_bytes("--ranks", 4, tokens=37, nodes=1)
+
+    def test_bytes_between_nodes_are_those_of_the_routing(self):
+        trial = subprocess.run([LAB, "2x1", "true"], capture_output=True, text=True)
+        if trial.returncode == NO_LAB:
+            self.skipTest(f"this machine allows no lab: {trial.stderr}")
+        self.check_bytes("--lab", "2x2", tokens=37, nodes=2)
 
     def test_mistakes_are_told_before_anything_starts(self):
         for arguments, text in (
