@@ -3,23 +3,15 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
-#include <numbers>
 
-#include "expedite/base/error.h"
 #include "expedite/base/log.h"
 #include "expedite/comm/clock.h"
 #include "expedite/comm/collectives.h"
-#include "expedite/model/checkpoint_io.h"
-#include "expedite/model/engine.h"
 #include "expedite/runtime/trace_json.h"
-#include "expedite/train/batches.h"
-#include "expedite/train/ep_plan.h"
-#include "expedite/train/lr_schedule.h"
 #include "expedite/train/metrics.h"
-#include "expedite/train/model_source.h"
 #include "expedite/train/progress.h"
 #include "expedite/train/stop_signal.h"
-#include "expedite/train/text_corpus.h"
+#include "expedite/train/training.h"
 #include "expedite/train/training_state.h"
 #include "expedite/train/yardstick.h"
 
@@ -31,35 +23,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-/// A run's text as tokens.
-struct Text {
-  std::unique_ptr<Tokenizer> tokenizer;
-  Corpus corpus;
-  TokenStream train;
-  TokenStream validation;
-
-  explicit Text(const TrainConfig& config)
-      : tokenizer(make_tokenizer(config.data.tokenizer)),
-        corpus(read_corpus({.paths = config.data.path,
-                            .extensions = config.data.extensions,
-                            .validation_fraction = config.data.validation_fraction,
-                            .seed = config.seed})),
-        train(tokenize(corpus.train, *tokenizer, false)),
-        validation(tokenize(corpus.validation, *tokenizer, true)) {}
-};
-
-model::BalanceOptions balance_options(const TrainConfig::Moe& moe) {
-  model::BalanceOptions balance;
-  if (moe.router_load_balancing_type == LoadBalancing::aux_loss) {
-    balance.aux_loss = model::AuxLoss::batch;
-  } else if (moe.router_load_balancing_type == LoadBalancing::seq_aux_loss) {
-    balance.aux_loss = model::AuxLoss::sequence;
-  }
-  balance.aux_coefficient = moe.aux_loss_coeff;
-  balance.z_coefficient = moe.z_loss_coeff;
-  return balance;
 }
 
 /// The busiest expert's load over the mean one, averaged over layers: 1 is perfect balance.
@@ -95,39 +58,23 @@ void move_aside(const fs::path& run_dir) {
 class Trainer {
  public:
   Trainer(const TrainConfig& config, const comm::ProcessGrid& grid, const TrainOptions& options)
-      : config_(config),
-        grid_(grid),
-        options_(options),
-        text_(config),
-        sampler_(static_cast<std::int64_t>(text_.train.tokens.size()), config.data.seq_length,
-                 config.train.global_batch_size, config.seed),
-        model_(model_of(config, text_.tokenizer->vocab_size())),
-        parameters_(model_, config.dtype, model::expert_shard(model_, grid), model::State::training, pool_),
-        ep_plan_(ep_plan(config, model_, grid, threads())),
-        engine_(parameters_, grid, pool_,
-                {.threads = threads(),
-                 .ep_plan = ep_plan_,
-                 .collective_timeout_s = config.runtime.collective_timeout_s,
-                 .traced_steps = static_cast<int>(config.trace.steps)}) {}
+      : config_(config), grid_(grid), options_(options), text_(config), training_(config, text_, grid) {}
 
   TrainSummary run();
-  [[noreturn]] void fail_job(std::string_view reason) { engine_.fail_job(reason); }
+  [[noreturn]] void fail_job(std::string_view reason) { training_.fail_job(reason); }
 
  private:
   [[nodiscard]] bool leads() const { return grid_.rank() == 0; }
-  [[nodiscard]] int threads() const;
   void prepare_run();
   void say_what_runs() const;
   void measure_yardsticks();
-  [[nodiscard]] model::StepOptions step_options(std::int64_t step) const;
+  [[nodiscard]] bool out_of_time() const;
   void train_step(std::int64_t step);
-  void count_step(std::int64_t step, const model::StepResult& result, std::int64_t tokens, double seconds);
+  void count_step(std::int64_t step, const StepReport& report);
   /// What follows a step: trace, checkpoint, validation, metrics. Whether it saved.
   bool finish_step(std::int64_t done);
   [[nodiscard]] bool any_rank_was_signalled() const;
   void show_progress(std::int64_t done);
-  /// On at most `limit` validation sequences; 0: on the whole text.
-  [[nodiscard]] std::optional<double> evaluate(std::int64_t limit);
   void write_trace();
 
   const TrainConfig& config_;
@@ -135,13 +82,8 @@ class Trainer {
   const TrainOptions& options_;
   StopSignal signal_;
   Clock::time_point begin_ = Clock::now();
-  MemoryPool pool_;
-  Text text_;
-  TrainSampler sampler_;
-  model::ModelConfig model_;
-  model::Parameters parameters_;
-  schedule::EpPlan ep_plan_;
-  model::Engine engine_;
+  TrainingText text_;
+  Training training_;
   std::optional<MetricsWriter> metrics_;  // on rank 0, as the progress line
   std::optional<Progress> progress_;
   nlohmann::json line_;  // of metrics.jsonl, for the step at hand
@@ -152,11 +94,6 @@ class Trainer {
   double exposed_ = 0.0;
 };
 
-int Trainer::threads() const {
-  const std::int64_t wanted = config_.runtime.threads_per_rank;
-  return wanted > 0 ? static_cast<int>(wanted) : model::threads_per_rank(grid_);
-}
-
 void Trainer::prepare_run() {
   if (leads() && !options_.resume) {
     move_aside(config_.run_dir());
@@ -164,13 +101,10 @@ void Trainer::prepare_run() {
   comm::barrier(grid_.world());
   std::optional<std::int64_t> resumed;
   if (options_.resume) {
-    resumed = load_training_state(config_, parameters_, grid_);
+    resumed = load_training_state(config_, training_.parameters(), grid_);
   }
   if (!resumed) {
-    parameters_.initialize(static_cast<std::uint64_t>(config_.seed));
-    if (config_.model.load_weights) {
-      load_weights(parameters_, model::SafetensorsFolder(config_.model.path));
-    }
+    training_.initialize();
   }
   first_step_ = resumed.value_or(0);
   summary_.steps = first_step_;
@@ -186,16 +120,18 @@ void Trainer::prepare_run() {
 
 void Trainer::say_what_runs() const {
   const auto million = [](std::int64_t count) { return static_cast<double>(count) / 1e6; };
+  const model::ModelConfig& model = training_.model();
   spdlog::info("{}: {:.2f} M parameters, {:.2f} M active per token; {} of {} layers with {} experts, top {}",
-               config_.run_dir().string(), million(parameters_.total_parameters()),
-               million(parameters_.active_parameters()),
-               std::count(model_.sparse.begin(), model_.sparse.end(), true), model_.layers, model_.experts,
-               model_.experts_per_token);
+               config_.run_dir().string(), million(training_.parameters().total_parameters()),
+               million(training_.parameters().active_parameters()),
+               std::count(model.sparse.begin(), model.sparse.end(), true), model.layers, model.experts,
+               model.experts_per_token);
   spdlog::info("{} ranks on {} nodes, expert parallel {}, {} threads per rank, {}", grid_.size(),
-               grid_.nodes(), grid_.layout().expert_parallel_size(), threads(), name_of(config_.dtype));
+               grid_.nodes(), grid_.layout().expert_parallel_size(), training_.threads(),
+               name_of(config_.dtype));
   spdlog::info("text: {} files, {} training and {} validation bytes, {} training tokens ({:.2f} epochs)",
                text_.corpus.files, text_.corpus.train_bytes, text_.corpus.validation_bytes,
-               text_.train.tokens.size(), sampler_.epochs_after(config_.train.steps - 1));
+               text_.train.tokens.size(), training_.epochs());
   if (first_step_ > 0) {
     spdlog::info("resuming after step {}", first_step_);
   }
@@ -212,74 +148,40 @@ void Trainer::measure_yardsticks() {
       *summary_.markov2_bits_per_byte, *summary_.gzip9_bits_per_byte);
 }
 
-model::StepOptions Trainer::step_options(std::int64_t step) const {
-  const TrainConfig::Optimizer& optimizer = config_.optimizer;
-  const LrSchedule schedule = {.lr = optimizer.lr,
-                               .min_lr = optimizer.min_lr,
-                               .warmup_steps = optimizer.warmup_steps,
-                               .steps = config_.train.steps};
-  model::StepOptions options;
-  options.balance = balance_options(config_.moe);
-  options.clip_grad = optimizer.clip_grad;
-  options.bias_update_rate = config_.moe.router_bias_update_rate;
-  options.adamw = {.learning_rate = static_cast<float>(learning_rate(schedule, step)),
-                   .beta1 = static_cast<float>(optimizer.beta1),
-                   .beta2 = static_cast<float>(optimizer.beta2),
-                   .epsilon = static_cast<float>(optimizer.eps),
-                   .weight_decay = static_cast<float>(optimizer.weight_decay),
-                   .step = step + 1};
-  options.step = step + 1;
-  const bool out_of_time =
-      config_.train.max_minutes > 0.0 && seconds_since(loop_begin_) > 60.0 * config_.train.max_minutes;
-  options.stop = signal_.requested() || out_of_time;
-  return options;
+bool Trainer::out_of_time() const {
+  return config_.train.max_minutes > 0.0 && seconds_since(loop_begin_) > 60.0 * config_.train.max_minutes;
 }
 
 void Trainer::train_step(std::int64_t step) {
-  const Clock::time_point begin = Clock::now();
-  std::vector<Window> windows;
-  for (std::int64_t i = 0; i < config_.train.global_batch_size; ++i) {
-    windows.push_back(sampler_.sequence(step, i));
-  }
-  const StepBatch batch =
-      distribute(text_.train.tokens, windows, config_.train.micro_batch_size, grid_.rank(), grid_.size());
-  const model::StepOptions options = step_options(step);
-  const model::StepResult result = engine_.run(
-      {.micro_batches = static_cast<int>(batch.micro_batches.size()),
-       .batch_aux_loss = options.balance.aux_loss == model::AuxLoss::batch,
-       .tokens = batch.total_tokens / grid_.size() / static_cast<int>(batch.micro_batches.size())},
-      batch.input(), options);
+  const StepReport report = training_.step(step, signal_.requested() || out_of_time());
   summary_.steps = step + 1;
-  summary_.loss = result.loss;
-  summary_.stopped = result.stop && step + 1 < config_.train.steps;
+  summary_.loss = report.result.loss;
+  summary_.stopped = report.result.stop && step + 1 < config_.train.steps;
   if (leads()) {
-    count_step(step, result, batch.total_tokens, seconds_since(begin));
-    line_["lr"] = options.adamw.learning_rate;
+    count_step(step, report);
   }
 }
 
-void Trainer::count_step(std::int64_t step, const model::StepResult& result, std::int64_t tokens,
-                         double seconds) {
+void Trainer::count_step(std::int64_t step, const StepReport& report) {
   // Smoothed over about ten steps for the eye; metrics.jsonl has each step's own.
-  const runtime::StepStatistics statistics = engine_.trace().statistics();
-  const double exposed = statistics.wall > 0 ? static_cast<double>(statistics.exposed_communication) /
-                                                   static_cast<double>(statistics.wall)
-                                             : 0.0;
-  const double rate = static_cast<double>(tokens) / seconds;
+  const double exposed = report.exposed_communication();
+  const double rate = static_cast<double>(report.tokens) / report.seconds;
   const double weight = step == first_step_ ? 1.0 : 0.1;
   tokens_per_second_ += weight * (rate - tokens_per_second_);
   exposed_ += weight * (exposed - exposed_);
+  const model::StepResult& result = report.result;
   line_ = {{"step", step + 1},
            {"loss", result.loss},
            {"aux_loss", result.aux_loss},
            {"z_loss", result.z_loss},
            {"gradient_norm", result.gradient_norm},
            {"load_imbalance", load_imbalance(result)},
-           {"tokens", tokens},
+           {"tokens", report.tokens},
            {"tokens_per_s", rate},
-           {"step_ms", seconds * 1e3},
+           {"step_ms", report.seconds * 1e3},
            {"exposed_communication", exposed},
-           {"peak_bytes", pool_.peak_bytes()}};
+           {"peak_bytes", training_.peak_bytes()},
+           {"lr", report.learning_rate}};
 }
 
 void Trainer::show_progress(std::int64_t done) {
@@ -293,34 +195,10 @@ void Trainer::show_progress(std::int64_t done) {
                      .seconds_left = per_step * static_cast<double>(config_.train.steps - done)});
 }
 
-std::optional<double> Trainer::evaluate(std::int64_t limit) {
-  const std::vector<Window> windows = validation_windows(
-      static_cast<std::int64_t>(text_.validation.tokens.size()), config_.data.seq_length, limit);
-  double bits = 0.0;
-  std::int64_t bytes = 0;
-  const std::int64_t together = config_.train.micro_batch_size * grid_.size();
-  for (std::size_t first = 0; first < windows.size(); first += static_cast<std::size_t>(together)) {
-    const auto part = std::span(windows).subspan(
-        first, std::min(windows.size() - first, static_cast<std::size_t>(together)));
-    const StepBatch batch =
-        distribute(text_.validation.tokens, part, config_.train.micro_batch_size, grid_.rank(), grid_.size());
-    const model::StepResult result =
-        engine_.run({.training = false, .tokens = config_.train.micro_batch_size * config_.data.seq_length},
-                    batch.input(), {});
-    bits += result.loss * static_cast<double>(result.targets) / std::numbers::ln2;
-    for (const Window& window : part) {
-      for (std::int64_t i = window.begin + 1; i <= window.begin + window.length; ++i) {
-        bytes += text_.validation.token_bytes[static_cast<std::size_t>(i)];
-      }
-    }
-  }
-  return bytes > 0 ? std::optional(bits / static_cast<double>(bytes)) : std::nullopt;
-}
-
 void Trainer::write_trace() {
   const runtime::RankTrace mine = {.rank = grid_.rank(),
                                    .clock_offset = comm::estimate_clock_offset(grid_.world()),
-                                   .events = engine_.trace().events()};
+                                   .events = training_.trace().events()};
   std::vector<runtime::RankTrace> all;
   for (const std::vector<std::byte>& packed : comm::gather_bytes(grid_.world(), runtime::pack(mine), 0)) {
     all.push_back(runtime::unpack(packed));
@@ -343,7 +221,7 @@ TrainSummary Trainer::run() {
   }
   if (!saved) {
     spdlog::info("step {} of {}: nothing left to do", summary_.steps, config_.train.steps);
-    summary_.validation_bits_per_byte = evaluate(0);
+    summary_.validation_bits_per_byte = training_.evaluate(0);
   }
   summary_.seconds = seconds_since(begin_);
   return summary_;
@@ -363,10 +241,10 @@ bool Trainer::finish_step(std::int64_t done) {
   // Saved first: whoever sends a signal may not wait for a validation, and then gets none.
   const bool save_now = last || due(config_.checkpoint.save_interval);
   if (save_now) {
-    summary_.checkpoint = save_training_state(config_, parameters_, grid_, done);
+    summary_.checkpoint = save_training_state(config_, training_.parameters(), grid_, done);
   }
   if ((last && !any_rank_was_signalled()) || (!last && due(plan.eval_interval))) {
-    summary_.validation_bits_per_byte = evaluate(last ? 0 : plan.eval_sequences);
+    summary_.validation_bits_per_byte = training_.evaluate(last ? 0 : plan.eval_sequences);
     if (summary_.validation_bits_per_byte) {
       line_["validation_bits_per_byte"] = *summary_.validation_bits_per_byte;
     }

@@ -1,0 +1,137 @@
+#include "expedite/train/training.h"
+
+#include <chrono>
+#include <numbers>
+
+#include "expedite/model/checkpoint_io.h"
+#include "expedite/train/batches.h"
+#include "expedite/train/ep_plan.h"
+#include "expedite/train/lr_schedule.h"
+#include "expedite/train/model_source.h"
+
+namespace expedite::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+model::BalanceOptions balance_options(const TrainConfig::Moe& moe) {
+  model::BalanceOptions balance;
+  if (moe.router_load_balancing_type == LoadBalancing::aux_loss) {
+    balance.aux_loss = model::AuxLoss::batch;
+  } else if (moe.router_load_balancing_type == LoadBalancing::seq_aux_loss) {
+    balance.aux_loss = model::AuxLoss::sequence;
+  }
+  balance.aux_coefficient = moe.aux_loss_coeff;
+  balance.z_coefficient = moe.z_loss_coeff;
+  return balance;
+}
+
+}  // namespace
+
+TrainingText::TrainingText(const TrainConfig& config)
+    : tokenizer(make_tokenizer(config.data.tokenizer)),
+      corpus(read_corpus({.paths = config.data.path,
+                          .extensions = config.data.extensions,
+                          .validation_fraction = config.data.validation_fraction,
+                          .seed = config.seed})),
+      train(tokenize(corpus.train, *tokenizer, false)),
+      validation(tokenize(corpus.validation, *tokenizer, true)) {}
+
+double StepReport::exposed_communication() const {
+  return statistics.wall > 0
+             ? static_cast<double>(statistics.exposed_communication) / static_cast<double>(statistics.wall)
+             : 0.0;
+}
+
+Training::Training(const TrainConfig& config, const TrainingText& text, const comm::ProcessGrid& grid)
+    : config_(config),
+      text_(text),
+      grid_(grid),
+      sampler_(static_cast<std::int64_t>(text.train.tokens.size()), config.data.seq_length,
+               config.train.global_batch_size, config.seed),
+      model_(model_of(config, text.tokenizer->vocab_size())),
+      parameters_(model_, config.dtype, model::expert_shard(model_, grid), model::State::training, pool_),
+      threads_(config.runtime.threads_per_rank > 0 ? static_cast<int>(config.runtime.threads_per_rank)
+                                                   : model::threads_per_rank(grid)),
+      ep_plan_(train::ep_plan(config, model_, grid, threads_)),
+      engine_(parameters_, grid, pool_,
+              {.threads = threads_,
+               .ep_plan = ep_plan_,
+               .collective_timeout_s = config.runtime.collective_timeout_s,
+               .traced_steps = static_cast<int>(config.trace.steps)}) {}
+
+void Training::initialize() {
+  parameters_.initialize(static_cast<std::uint64_t>(config_.seed));
+  if (config_.model.load_weights) {
+    load_weights(parameters_, model::SafetensorsFolder(config_.model.path));
+  }
+}
+
+model::StepOptions Training::step_options(std::int64_t step) const {
+  const TrainConfig::Optimizer& optimizer = config_.optimizer;
+  const LrSchedule schedule = {.lr = optimizer.lr,
+                               .min_lr = optimizer.min_lr,
+                               .warmup_steps = optimizer.warmup_steps,
+                               .steps = config_.train.steps};
+  model::StepOptions options;
+  options.balance = balance_options(config_.moe);
+  options.clip_grad = optimizer.clip_grad;
+  options.bias_update_rate = config_.moe.router_bias_update_rate;
+  options.adamw = {.learning_rate = static_cast<float>(learning_rate(schedule, step)),
+                   .beta1 = static_cast<float>(optimizer.beta1),
+                   .beta2 = static_cast<float>(optimizer.beta2),
+                   .epsilon = static_cast<float>(optimizer.eps),
+                   .weight_decay = static_cast<float>(optimizer.weight_decay),
+                   .step = step + 1};
+  options.step = step + 1;
+  return options;
+}
+
+StepReport Training::step(std::int64_t step, bool stop) {
+  const Clock::time_point begin = Clock::now();
+  std::vector<Window> windows;
+  for (std::int64_t i = 0; i < config_.train.global_batch_size; ++i) {
+    windows.push_back(sampler_.sequence(step, i));
+  }
+  const StepBatch batch =
+      distribute(text_.train.tokens, windows, config_.train.micro_batch_size, grid_.rank(), grid_.size());
+  model::StepOptions options = step_options(step);
+  options.stop = stop;
+  StepReport report;
+  report.result = engine_.run(
+      {.micro_batches = static_cast<int>(batch.micro_batches.size()),
+       .batch_aux_loss = options.balance.aux_loss == model::AuxLoss::batch,
+       .tokens = batch.total_tokens / grid_.size() / static_cast<int>(batch.micro_batches.size())},
+      batch.input(), options);
+  report.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  report.statistics = engine_.trace().statistics();
+  report.tokens = batch.total_tokens;
+  report.learning_rate = options.adamw.learning_rate;
+  return report;
+}
+
+std::optional<double> Training::evaluate(std::int64_t limit) {
+  const std::vector<Window> windows = validation_windows(
+      static_cast<std::int64_t>(text_.validation.tokens.size()), config_.data.seq_length, limit);
+  double bits = 0.0;
+  std::int64_t bytes = 0;
+  const std::int64_t together = config_.train.micro_batch_size * grid_.size();
+  for (std::size_t first = 0; first < windows.size(); first += static_cast<std::size_t>(together)) {
+    const auto part = std::span(windows).subspan(
+        first, std::min(windows.size() - first, static_cast<std::size_t>(together)));
+    const StepBatch batch =
+        distribute(text_.validation.tokens, part, config_.train.micro_batch_size, grid_.rank(), grid_.size());
+    const model::StepResult result =
+        engine_.run({.training = false, .tokens = config_.train.micro_batch_size * config_.data.seq_length},
+                    batch.input(), {});
+    bits += result.loss * static_cast<double>(result.targets) / std::numbers::ln2;
+    for (const Window& window : part) {
+      for (std::int64_t i = window.begin + 1; i <= window.begin + window.length; ++i) {
+        bytes += text_.validation.token_bytes[static_cast<std::size_t>(i)];
+      }
+    }
+  }
+  return bytes > 0 ? std::optional(bits / static_cast<double>(bytes)) : std::nullopt;
+}
+
+}  // namespace expedite::train
