@@ -259,7 +259,7 @@ std::vector<schedule::EpPlan> contenders(const LayerBenchOptions& options) {
     for (const int chunks : options.chunks) {
       for (const schedule::ChunkPipeline pipeline : options.pipelines) {
         for (const int window : options.windows) {
-          for (const bool recompute : options.recompute) {
+          for (const schedule::MoeRecompute recompute : options.recompute) {
             const bool uses_window = pipeline == schedule::ChunkPipeline::continuous;
             schedule::EpPlan plan{.dispatcher = dispatcher,
                                   .chunking = {.chunks = chunks},

@@ -28,7 +28,7 @@ struct LayerBenchOptions {
   std::vector<schedule::ChunkPipeline> pipelines = {schedule::ChunkPipeline::continuous};
   std::vector<int> windows = {2};
   std::vector<schedule::Dispatcher> dispatchers = {schedule::Dispatcher::alltoall};
-  std::vector<bool> recompute = {false};
+  std::vector<schedule::MoeRecompute> recompute = {schedule::MoeRecompute::none};
   /// One more dispatcher, unless it is among them: that which cost::choose_dispatcher takes for this cluster.
   bool automatic = false;
   std::string cluster_path;  // what it is told of the cluster; empty: what a short look shows

@@ -53,7 +53,7 @@ std::string layer_table(std::span<const LayerResult> results) {
         "% "
         "{:>9.1f} {:>10.2f} {:>10.2f} {:>6}\n",
         name_of(result.plan.dispatcher), result.plan.chunking.chunks, name_of(result.plan.pipeline),
-        result.plan.window, result.plan.recompute ? "yes" : "no", median(result.seconds) * 1e3,
+        result.plan.window, name_of(result.plan.recompute), median(result.seconds) * 1e3,
         *std::ranges::min_element(result.seconds) * 1e3, speedup(result, results.front()),
         median(result.matmul_floor_s) * 1e3, result.wire_floor_s * 1e3, floor_ratio(result),
         median(result.exposed_fraction) * 100.0,
@@ -72,7 +72,8 @@ nlohmann::json layer_json(std::span<const LayerResult> results) {
                      {"pipeline", name_of(result.plan.pipeline)},
                      {"window", result.plan.window},
                      {"dispatcher", name_of(result.plan.dispatcher)},
-                     {"recompute", result.plan.recompute},
+                     {"recompute", result.plan.recompute != schedule::MoeRecompute::none},
+                     {"recompute_level", name_of(result.plan.recompute)},
                      {"median_ms", median(result.seconds) * 1e3},
                      {"min_ms", *std::ranges::min_element(result.seconds) * 1e3},
                      {"speedup", speedup(result, results.front())},

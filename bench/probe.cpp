@@ -7,18 +7,16 @@
 #include <array>
 #include <climits>
 #include <cstdio>
-#include <cstring>
 #include <string_view>
 #include <vector>
 
 #include "bench/yardstick.h"
 #include "expedite/base/cores.h"
 #include "expedite/comm/collectives.h"
-#include "expedite/kernels/matmul.h"
+#include "expedite/kernels/matmul_speed.h"
 #include "expedite/kernels/memory_speed.h"
 #include "expedite/kernels/product.h"
 #include "expedite/model/quick_cluster.h"
-#include "expedite/tensor/memory_pool.h"
 
 namespace expedite::bench {
 namespace {
@@ -110,33 +108,10 @@ class Probe {
     return rates;
   }
 
-  /// FLOP/s of rows [m, k] times weights stored [n, k], as a layer multiplies them.
   [[nodiscard]] double matmul_rate(DType type, std::int64_t m, std::int64_t n, std::int64_t k) const {
-    MemoryPool pool;
-    const auto filled = [&](std::int64_t rows, std::int64_t columns) {
-      Buffer buffer = pool.allocate(rows * columns * size_of(type), MemoryCategory::workspace);
-      std::memset(buffer.data(), 0x3C, static_cast<std::size_t>(buffer.bytes()));  // small numbers
-      return buffer;
-    };
-    const Buffer x = filled(m, k);
-    const Buffer w = filled(n, k);
-    const Buffer y = filled(m, n);
-    const auto multiply = [&] {
-      kernels::matmul(x.view(type, {m, k}), w.view(type, {n, k}), y.view(type, {m, n}),
-                      {.transpose_b = true});
-    };
-    multiply();  // makes the primitive
     std::vector<double> rates;
     for (int sample = 0; sample < effort_.samples; ++sample) {
-      const double begin = seconds();
-      double products = 0.0;
-      double taken = 0.0;
-      while (taken < effort_.sample_s) {
-        multiply();
-        products += 1.0;
-        taken = seconds() - begin;
-      }
-      rates.push_back(2.0 * static_cast<double>(m * n * k) * products / taken);
+      rates.push_back(kernels::matmul_speed(type, m, n, k, effort_.sample_s));
     }
     return median(rates);
   }

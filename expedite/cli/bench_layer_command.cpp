@@ -17,6 +17,14 @@ constexpr ChunkPipeline kPipelines[] = {ChunkPipeline::continuous, ChunkPipeline
                                         ChunkPipeline::none};
 constexpr std::string_view kAutomatic = "auto";
 
+struct RecomputeName {
+  std::string_view name;
+  schedule::MoeRecompute recompute;
+};
+constexpr RecomputeName kRecomputes[] = {{"no", schedule::MoeRecompute::none},
+                                         {"activation", schedule::MoeRecompute::activation},
+                                         {"yes", schedule::MoeRecompute::full}};
+
 /// As the command line gives them.
 struct LayerOptions {
   bench::LayerBenchOptions bench;
@@ -115,7 +123,7 @@ void interpret(LayerOptions& options) {
   }
   o.recompute.clear();
   for (const std::string& answer : options.recompute) {
-    o.recompute.push_back(answer == "yes");
+    o.recompute.push_back(std::ranges::find(kRecomputes, answer, &RecomputeName::name)->recompute);
   }
   require(o.topk <= o.experts, "--topk {} of --experts {}: a token can choose each expert once", o.topk,
           o.experts);
@@ -150,9 +158,11 @@ void add_bench_layer(CLI::App& bench, Context& context) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   add_contenders(*command, *layer);
-  command->add_option("--recompute", layer->recompute, "no, yes, or both: expert activations computed again")
+  command
+      ->add_option("--recompute", layer->recompute,
+                   "What experts compute again in backward: no, activation, yes (gate/up too), or several")
       ->delimiter(',')
-      ->check(CLI::IsMember({"no", "yes"}))
+      ->check(CLI::IsMember({"no", "activation", "yes"}))
       ->capture_default_str();
   add_measurement(*command, *layer);
   run_on_call(*command, layer, context);

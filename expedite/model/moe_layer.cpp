@@ -45,10 +45,6 @@ ExpertInput::ExpertInput(Arena& arena, const ModelConfig& config, std::int64_t r
     : rows(arena.take(dtype, {row_count, config.hidden_size})),
       weights(arena.take(DType::f32, {row_count})) {}
 
-ExpertActivations::ExpertActivations(Arena& arena, const ModelConfig& config, std::int64_t rows, DType dtype)
-    : gate_up(arena.take(dtype, {rows, 2 * config.moe_intermediate_size})),
-      activated(arena.take(dtype, {rows, config.moe_intermediate_size})) {}
-
 void router_forward(const ModelConfig& config, const LayerWeights& weights, ConstTensorView mid,
                     RouterActivations& kept, MemoryPool& pool) {
   kernels::rms_norm(mid, weights.mlp_norm->weight, config.rms_norm_eps, kept.normed, kept.inverse_rms);
@@ -80,30 +76,34 @@ void router_backward(LayerWeights& weights, ConstTensorView mid, const RouterAct
   kernels::add(grad_hidden, grad_mid);
 }
 
-void experts_activate(const MoeWeights& weights, const kernels::RowBlocks& blocks, const ExpertInput& input,
-                      ExpertActivations& kept) {
+void experts_gate_up(const MoeWeights& weights, const kernels::RowBlocks& blocks, const ExpertInput& input,
+                     TensorView gate_up) {
   kernels::grouped_matmul(kernels::blocks_of(readable(input.rows), blocks), weights.gate_up->weight,
-                          kernels::blocks_of(kept.gate_up, blocks));
-  const std::vector<TensorView> gate_up = kernels::blocks_of(kept.gate_up, blocks);
-  const std::vector<TensorView> activated = kernels::blocks_of(kept.activated, blocks);
-  for (std::size_t e = 0; e < gate_up.size(); ++e) {
-    kernels::swiglu(gate_up[e], input.weights.slice(blocks.begin[e], blocks.rows[e]), activated[e]);
+                          kernels::blocks_of(gate_up, blocks));
+}
+
+void experts_activate(const kernels::RowBlocks& blocks, const ExpertInput& input, ConstTensorView gate_up,
+                      TensorView activated) {
+  for (std::size_t e = 0; e < blocks.begin.size(); ++e) {
+    const std::int64_t begin = blocks.begin[e];
+    const std::int64_t rows = blocks.rows[e];
+    kernels::swiglu(gate_up.slice(begin, rows), input.weights.slice(begin, rows),
+                    activated.slice(begin, rows));
   }
 }
 
-void experts_forward(const MoeWeights& weights, const kernels::RowBlocks& blocks,
-                     const ExpertActivations& kept, const kernels::RowBlocks& output_blocks,
-                     TensorView output) {
-  kernels::grouped_matmul(kernels::blocks_of(readable(kept.activated), blocks), weights.down->weight,
+void experts_forward(const MoeWeights& weights, const kernels::RowBlocks& blocks, ConstTensorView activated,
+                     const kernels::RowBlocks& output_blocks, TensorView output) {
+  kernels::grouped_matmul(kernels::blocks_of(activated, blocks), weights.down->weight,
                           kernels::blocks_of(output, output_blocks));
 }
 
 void experts_input_grad(const MoeWeights& weights, const kernels::RowBlocks& blocks, const ExpertInput& input,
-                        const ExpertActivations& kept, ConstTensorView grad_output, TensorView grad_gate_up,
+                        ConstTensorView gate_up, ConstTensorView grad_output, TensorView grad_gate_up,
                         const kernels::RowBlocks& input_blocks, TensorView grad_input,
                         TensorView grad_weights, MemoryPool& pool) {
-  const DType dtype = kept.activated.dtype();
-  const Shape shape = {input_blocks.total, kept.activated.columns()};
+  const DType dtype = gate_up.dtype();
+  const Shape shape = {input_blocks.total, gate_up.columns() / 2};
   const Buffer scratch = pool.allocate(shape.elements() * size_of(dtype), MemoryCategory::expert_activations);
   const std::vector<TensorView> grad_activated = kernels::blocks_of(scratch.view(dtype, shape), input_blocks);
   kernels::grouped_matmul_input_grad(kernels::blocks_of(grad_output, blocks), weights.down->weight,
@@ -111,8 +111,8 @@ void experts_input_grad(const MoeWeights& weights, const kernels::RowBlocks& blo
   for (std::size_t e = 0; e < grad_activated.size(); ++e) {
     const std::int64_t begin = blocks.begin[e];
     const std::int64_t rows = blocks.rows[e];
-    kernels::swiglu_backward(grad_activated[e], kept.gate_up.slice(begin, rows),
-                             input.weights.slice(begin, rows), grad_gate_up.slice(begin, rows),
+    kernels::swiglu_backward(grad_activated[e], gate_up.slice(begin, rows), input.weights.slice(begin, rows),
+                             grad_gate_up.slice(begin, rows),
                              grad_weights.slice(input_blocks.begin[e], rows));
   }
   kernels::grouped_matmul_input_grad(kernels::blocks_of(readable(grad_gate_up), blocks),
@@ -120,11 +120,10 @@ void experts_input_grad(const MoeWeights& weights, const kernels::RowBlocks& blo
 }
 
 void experts_weight_grad(MoeWeights& weights, const kernels::RowBlocks& blocks, const ExpertInput& input,
-                         const ExpertActivations& kept, ConstTensorView grad_output,
+                         ConstTensorView activated, ConstTensorView grad_output,
                          ConstTensorView grad_gate_up) {
   kernels::grouped_matmul_weight_grad(kernels::blocks_of(grad_output, blocks),
-                                      kernels::blocks_of(readable(kept.activated), blocks),
-                                      weights.down->gradient, true);
+                                      kernels::blocks_of(activated, blocks), weights.down->gradient, true);
   kernels::grouped_matmul_weight_grad(kernels::blocks_of(grad_gate_up, blocks),
                                       kernels::blocks_of(readable(input.rows), blocks),
                                       weights.gate_up->gradient, true);

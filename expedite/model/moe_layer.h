@@ -37,15 +37,6 @@ struct ExpertInput {
   ExpertInput(Arena& arena, const ModelConfig& config, std::int64_t rows, DType dtype);
 };
 
-/// What the experts make of it and need for backward. The gate weight goes into the activation, so that
-/// outputs are weighted already and need not be kept. R rows, F the expert FFN size.
-struct ExpertActivations {
-  TensorView gate_up;    // [R, 2F]
-  TensorView activated;  // [R, F], weighted
-
-  ExpertActivations(Arena& arena, const ModelConfig& config, std::int64_t rows, DType dtype);
-};
-
 /// Normalises, scores in fp32 and chooses. Throws Error on a logit that is not finite. `position` is not set.
 void router_forward(const ModelConfig& config, const LayerWeights& weights, ConstTensorView mid,
                     RouterActivations& kept, MemoryPool& pool);
@@ -61,24 +52,30 @@ void router_backward(LayerWeights& weights, ConstTensorView mid, const RouterAct
                      ConstTensorView grad_logits, ConstTensorView grad_hidden, TensorView grad_mid,
                      MemoryPool& pool);
 
-/// gate_up and activated, from the rows in `blocks`.
-void experts_activate(const MoeWeights& weights, const kernels::RowBlocks& blocks, const ExpertInput& input,
-                      ExpertActivations& kept);
+// Experts, with R rows in `blocks` and F the expert FFN size. The gate weight goes into the activation, so
+// that outputs are weighted already and need not be kept.
+
+/// gate_up [R, 2F] = both products of the input.
+void experts_gate_up(const MoeWeights& weights, const kernels::RowBlocks& blocks, const ExpertInput& input,
+                     TensorView gate_up);
+
+/// activated [R, F], weighted.
+void experts_activate(const kernels::RowBlocks& blocks, const ExpertInput& input, ConstTensorView gate_up,
+                      TensorView activated);
 
 /// output = down(activated), from the rows in `blocks` to those in `output_blocks`.
-void experts_forward(const MoeWeights& weights, const kernels::RowBlocks& blocks,
-                     const ExpertActivations& kept, const kernels::RowBlocks& output_blocks,
-                     TensorView output);
+void experts_forward(const MoeWeights& weights, const kernels::RowBlocks& blocks, ConstTensorView activated,
+                     const kernels::RowBlocks& output_blocks, TensorView output);
 
-/// The gradients of gate_up (in `blocks`), and of the input and the gate weights, f32 [R] (in
-/// `input_blocks`), from grad_output (in `blocks`), whose padding rows must be zero.
+/// The gradients of gate_up (in `blocks`; may be gate_up's memory), and of the input and the gate weights,
+/// f32 [R] (in `input_blocks`), from grad_output (in `blocks`), whose padding rows must be zero.
 void experts_input_grad(const MoeWeights& weights, const kernels::RowBlocks& blocks, const ExpertInput& input,
-                        const ExpertActivations& kept, ConstTensorView grad_output, TensorView grad_gate_up,
+                        ConstTensorView gate_up, ConstTensorView grad_output, TensorView grad_gate_up,
                         const kernels::RowBlocks& input_blocks, TensorView grad_input,
                         TensorView grad_weights, MemoryPool& pool);
 
 void experts_weight_grad(MoeWeights& weights, const kernels::RowBlocks& blocks, const ExpertInput& input,
-                         const ExpertActivations& kept, ConstTensorView grad_output,
+                         ConstTensorView activated, ConstTensorView grad_output,
                          ConstTensorView grad_gate_up);
 
 }  // namespace expedite::model

@@ -9,6 +9,7 @@
 
 #include "expedite/base/cores.h"
 #include "expedite/comm/collectives.h"
+#include "expedite/kernels/matmul_speed.h"
 #include "expedite/kernels/memory_speed.h"
 #include "expedite/kernels/product.h"
 
@@ -64,6 +65,29 @@ cost::DispatchCase dispatch_case(const ModelConfig& config, const comm::ProcessG
   layer.element_bytes = size_of(dtype);
   layer.chunks = chunks;
   return layer;
+}
+
+cost::ExpertLayer expert_layer(const ModelConfig& config, const comm::ProcessGrid& grid, DType dtype,
+                               std::int64_t tokens, const schedule::EpPlan& plan) {
+  return {.dispatch = dispatch_case(config, grid, dtype, tokens, 1),
+          .ffn = config.moe_intermediate_size,
+          .shared_ffn = config.shared_expert_intermediate_size,
+          .dtype = dtype,
+          .plan = plan};
+}
+
+void probe_products(const comm::ProcessGrid& grid, int threads, DType dtype,
+                    std::span<const cost::ProductSize> sizes, cost::Cluster& cluster) {
+  constexpr double kSeconds = 0.005;
+  const kernels::ThreadLimit limit(threads);
+  comm::barrier(grid.world());
+  cost::MatmulRates rates{.dtype = dtype};
+  for (const auto& [m, n, k] : sizes) {
+    const double rate = agree(grid.world(), kernels::matmul_speed(dtype, m, n, k, kSeconds));
+    rates.shapes.push_back({.m = m, .n = n, .k = k, .flops_per_s = rate});
+    rates.peak_flops_per_s = std::max(rates.peak_flops_per_s, rate);
+  }
+  cluster.devices.front().matmul.push_back(std::move(rates));
 }
 
 void probe_links(const comm::ProcessGrid& grid, const comm::LinkProbeOptions& options,

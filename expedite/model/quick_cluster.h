@@ -2,8 +2,11 @@
 // where no file from `expedite probe` is given.
 #pragma once
 
+#include <span>
+
 #include "expedite/comm/link_probe.h"
 #include "expedite/comm/process_grid.h"
+#include "expedite/cost/chunk_choice.h"
 #include "expedite/cost/cluster.h"
 #include "expedite/cost/dispatch_cost.h"
 #include "expedite/model/config.h"
@@ -19,6 +22,14 @@ namespace expedite::model {
 /// rank and micro-batch, of `dtype`, in `chunks` chunks, chosen evenly.
 [[nodiscard]] cost::DispatchCase dispatch_case(const ModelConfig& config, const comm::ProcessGrid& grid,
                                                DType dtype, std::int64_t tokens, std::int64_t chunks);
+
+/// The same with the experts' work and the plan whose chunks are to be chosen.
+[[nodiscard]] cost::ExpertLayer expert_layer(const ModelConfig& config, const comm::ProcessGrid& grid,
+                                             DType dtype, std::int64_t tokens, const schedule::EpPlan& plan);
+
+/// Adds the rates of these products, some 5 ms each. Collective; the same on all ranks.
+void probe_products(const comm::ProcessGrid& grid, int threads, DType dtype,
+                    std::span<const cost::ProductSize> sizes, cost::Cluster& cluster);
 
 /// Adds both levels of links that there are. Collective; the same on all ranks.
 void probe_links(const comm::ProcessGrid& grid, const comm::LinkProbeOptions& options,

@@ -139,7 +139,10 @@ class StepRunner final : public runtime::TaskRunner {
   [[nodiscard]] std::int64_t bytes_of_rows(const schedule::LogicalBuffer& buffer);
   [[nodiscard]] bool expert_parallel() const { return layout_.ranks() > 1; }
   [[nodiscard]] const MicroBatch& batch(int micro_batch) const;
-  [[nodiscard]] TensorView rows(Buffer& buffer, std::int64_t count) const;  // [count, H]
+  [[nodiscard]] TensorView rows(Buffer& buffer, std::int64_t count) const;            // [count, H]
+  [[nodiscard]] TensorView gate_up_rows(Buffer& buffer, std::int64_t count) const;    // [count, 2F]
+  [[nodiscard]] TensorView activated_rows(Buffer& buffer, std::int64_t count) const;  // [count, F]
+  [[nodiscard]] TensorView grad_gate_up_rows(Held& held, std::int64_t count) const;   // [count, 2F]
   void observe(const std::string& name, int micro_batch, ConstTensorView value) const;
 
   // One per operation, on the compute thread.

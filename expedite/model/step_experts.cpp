@@ -61,12 +61,12 @@ std::int64_t StepRunner::bytes_of_rows(const schedule::LogicalBuffer& buffer) {
     case Role::expert_input:
       static_cast<void>(ExpertInput(arena, config_, in_expert_order(), dtype_));
       return arena.used();
-    case Role::experts:
-      static_cast<void>(ExpertActivations(arena, config_, in_expert_order(), dtype_));
-      return arena.used();
     case Role::grad_output:
       return in_expert_order() * row;
-    case Role::grad_experts:
+    case Role::activated:
+      return in_expert_order() * config_.moe_intermediate_size * size_of(dtype_);
+    case Role::gate_up:
+    case Role::grad_gate_up:
       return in_expert_order() * 2 * config_.moe_intermediate_size * size_of(dtype_);
     default:
       fail("a step has no buffer of role {}", buffer.role);
@@ -200,6 +200,20 @@ void for_each_token_row(const moe::ChunkPlan& chunk, const kernels::RowBlocks& b
 
 }  // namespace
 
+TensorView StepRunner::gate_up_rows(Buffer& buffer, std::int64_t count) const {
+  return buffer.view(dtype_, {count, 2 * config_.moe_intermediate_size});
+}
+
+TensorView StepRunner::activated_rows(Buffer& buffer, std::int64_t count) const {
+  return buffer.view(dtype_, {count, config_.moe_intermediate_size});
+}
+
+/// In gate/up's place, where the schedule has no buffer for it.
+TensorView StepRunner::grad_gate_up_rows(Held& held, std::int64_t count) const {
+  Buffer* const own = held.find(Role::grad_gate_up);
+  return gate_up_rows(own != nullptr ? *own : held(Role::gate_up), count);
+}
+
 void StepRunner::run_experts(const schedule::Task& task, Held& held) {
   switch (task.pass) {
     case Pass::forward:
@@ -238,10 +252,12 @@ void StepRunner::run_experts_forward(const schedule::Task& task, Held& held) {
                                           .as<float>()[from.row * config_.experts_per_token + slot];
       });
 
-  Arena arena(held(Role::experts));
-  ExpertActivations kept(arena, config_, blocks.total, dtype_);
-  experts_activate(weights, blocks, input, kept);
-  experts_forward(weights, blocks, kept, chunk.blocks, rows(held(Role::expert_output), chunk.blocks.total));
+  const TensorView gate_up = gate_up_rows(held(Role::gate_up), blocks.total);
+  const TensorView activated = activated_rows(held(Role::activated), blocks.total);
+  experts_gate_up(weights, blocks, input, gate_up);
+  experts_activate(blocks, input, gate_up, activated);
+  experts_forward(weights, blocks, activated, chunk.blocks,
+                  rows(held(Role::expert_output), chunk.blocks.total));
   sum_for_others(task, held);
 }
 
@@ -249,9 +265,11 @@ void StepRunner::run_experts_recompute(const schedule::Task& task, Held& held) {
   const kernels::RowBlocks& blocks = chunk_plan(task).blocks;
   Arena input_arena(held(Role::expert_input));
   const ExpertInput input(input_arena, config_, blocks.total, dtype_);
-  Arena arena(held(Role::experts));
-  ExpertActivations kept(arena, config_, blocks.total, dtype_);
-  experts_activate(parameters_.layer(task.layer).moe, blocks, input, kept);
+  const TensorView gate_up = gate_up_rows(held(Role::gate_up), blocks.total);
+  if (spec_->ep_plan.recompute == schedule::MoeRecompute::full) {
+    experts_gate_up(parameters_.layer(task.layer).moe, blocks, input, gate_up);
+  }
+  experts_activate(blocks, input, gate_up, activated_rows(held(Role::activated), blocks.total));
 }
 
 void StepRunner::run_experts_input_grad(const schedule::Task& task, Held& held) {
@@ -268,16 +286,14 @@ void StepRunner::run_experts_input_grad(const schedule::Task& task, Held& held) 
 
   Arena input_arena(held(Role::expert_input));
   const ExpertInput input(input_arena, config_, blocks.total, dtype_);
-  Arena kept_arena(held(Role::experts));
-  const ExpertActivations kept(kept_arena, config_, blocks.total, dtype_);
   Arena gradients_arena(held(Role::grad_expert_input));
   const GatedRows gradients(gradients_arena, config_, chunk.blocks.total, dtype_);
   const Buffer scratch =
       pool_.allocate(chunk.blocks.total * size_of(DType::f32), MemoryCategory::expert_activations);
   const TensorView grad_weights = scratch.view(DType::f32, {chunk.blocks.total});
-  experts_input_grad(parameters_.layer(task.layer).moe, blocks, input, kept, grad_output,
-                     held(Role::grad_experts).view(dtype_, {blocks.total, 2 * config_.moe_intermediate_size}),
-                     chunk.blocks, gradients.rows, grad_weights, pool_);
+  experts_input_grad(
+      parameters_.layer(task.layer).moe, blocks, input, gate_up_rows(held(Role::gate_up), blocks.total),
+      grad_output, grad_gate_up_rows(held, blocks.total), chunk.blocks, gradients.rows, grad_weights, pool_);
 
   kernels::fill_zero(gradients.gates);
   auto* gates = gradients.gates.as<float>();
@@ -292,11 +308,9 @@ void StepRunner::run_experts_weight_grad(const schedule::Task& task, Held& held)
   const kernels::RowBlocks blocks = expert_blocks(task);
   Arena input_arena(held(Role::expert_input));
   const ExpertInput input(input_arena, config_, blocks.total, dtype_);
-  Arena arena(held(Role::experts));
-  const ExpertActivations kept(arena, config_, blocks.total, dtype_);
-  experts_weight_grad(
-      parameters_.layer(task.layer).moe, blocks, input, kept, rows(held(Role::grad_output), blocks.total),
-      held(Role::grad_experts).view(dtype_, {blocks.total, 2 * config_.moe_intermediate_size}));
+  experts_weight_grad(parameters_.layer(task.layer).moe, blocks, input,
+                      activated_rows(held(Role::activated), blocks.total),
+                      rows(held(Role::grad_output), blocks.total), grad_gate_up_rows(held, blocks.total));
 }
 
 }  // namespace expedite::model

@@ -18,8 +18,20 @@ std::string_view name_of(ChunkPipeline pipeline) {
   return "?";
 }
 
+std::string_view name_of(MoeRecompute recompute) {
+  switch (recompute) {
+    case MoeRecompute::none:
+      return "none";
+    case MoeRecompute::activation:
+      return "activation";
+    case MoeRecompute::full:
+      return "full";
+  }
+  return "?";
+}
+
 void EpPlan::taper() {
-  chunking.tapered = pipeline == ChunkPipeline::continuous && !recompute;
+  chunking.tapered = pipeline == ChunkPipeline::continuous && recompute == MoeRecompute::none;
 }
 
 int EpPlan::unpacked_early() const {

@@ -18,6 +18,11 @@ enum class ChunkPipeline : std::uint8_t {
 };
 [[nodiscard]] std::string_view name_of(ChunkPipeline pipeline);
 
+/// What experts compute again in backward instead of keeping it: nothing; the activation, which is cheap; or
+/// gate/up too, which is a product.
+enum class MoeRecompute : std::uint8_t { none, activation, full };
+[[nodiscard]] std::string_view name_of(MoeRecompute recompute);
+
 /// How the tokens of a rank are cut into chunks. Every rank of a group has the same number of chunks, empty
 /// ones where it has few tokens.
 struct Chunking {
@@ -35,7 +40,7 @@ struct EpPlan {
   Chunking chunking;
   ChunkPipeline pipeline = ChunkPipeline::continuous;
   int window = 2;
-  bool recompute = false;  // gate/up and activation are computed again in backward instead of kept
+  MoeRecompute recompute = MoeRecompute::none;
 
   /// The first and last chunk half as large where that shortens what stays exposed and costs no memory that
   /// the plan means to save.

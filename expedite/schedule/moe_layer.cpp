@@ -158,7 +158,7 @@ void MoeLayer::out(const Flow& flow, int index) {
 void MoeLayer::experts(const Flow& flow, int index) {
   const auto c = static_cast<std::size_t>(index);
   const bool forward = flow.pass == Pass::forward;
-  if (!forward && spec_.ep_plan.recompute) {
+  if (!forward && spec_.ep_plan.recompute != MoeRecompute::none) {
     recompute(index);
   }
   Held held = {.acquires = {key(flow.output, index)}};
@@ -181,15 +181,19 @@ void MoeLayer::experts(const Flow& flow, int index) {
   computed_[c] = writer_.compute(work(Op::experts, flow, index, after), held);
 }
 
-/// Experts keep for backward what it will read: nothing in evaluation, their input alone under recompute.
+/// Experts keep for backward what it will read and what is not computed again.
 void MoeLayer::hold_experts_forward(Held& held, int index) {
   held.uses.push_back(key(Role::router));
   const bool first = !spec_.whole_layer_buffers() || index == 0;
-  for (const Role role : {Role::expert_input, Role::experts}) {
+  for (const Role role : {Role::expert_input, Role::gate_up, Role::activated}) {
     (first ? held.acquires : held.uses).push_back(expert_key(role, index));
   }
-  if (!spec_.training || spec_.ep_plan.recompute) {
-    held.releases.push_back(expert_key(Role::experts, index));
+  const MoeRecompute recompute = spec_.ep_plan.recompute;
+  if (!spec_.training || recompute != MoeRecompute::none) {
+    held.releases.push_back(expert_key(Role::activated, index));
+  }
+  if (!spec_.training || recompute == MoeRecompute::full) {
+    held.releases.push_back(expert_key(Role::gate_up, index));
   }
   if (!spec_.training) {
     held.releases.push_back(expert_key(Role::expert_input, index));
@@ -199,10 +203,13 @@ void MoeLayer::hold_experts_forward(Held& held, int index) {
 void MoeLayer::hold_experts_backward(Held& held, int index) {
   held.uses.push_back({Role::grad_hidden, layer_ + 1});
   held.uses.push_back(expert_key(Role::expert_input, index));
-  held.uses.push_back(expert_key(Role::experts, index));
-  const bool first = !spec_.whole_layer_buffers() || index == 0;
-  for (const Role role : {Role::grad_output, Role::grad_experts}) {
-    (first ? held.acquires : held.uses).push_back(expert_key(role, index));
+  held.uses.push_back(expert_key(Role::gate_up, index));
+  if (!spec_.whole_layer_buffers()) {
+    held.acquires.push_back(expert_key(Role::grad_output, index));
+    return;
+  }
+  for (const Role role : {Role::grad_output, Role::grad_gate_up}) {
+    (index == 0 ? held.acquires : held.uses).push_back(expert_key(role, index));
   }
 }
 
@@ -270,10 +277,18 @@ void MoeLayer::unpack(const Flow& flow, int index) {
 // ---- What runs besides
 
 void MoeLayer::recompute(int index) {
-  writer_.renew(expert_key(Role::experts, index));
-  writer_.compute(
-      {.op = Op::experts, .pass = Pass::recompute, .layer = layer_, .chunk = chunk(index)},
-      {.acquires = {expert_key(Role::experts, index)}, .uses = {expert_key(Role::expert_input, index)}});
+  Held held = {.uses = {expert_key(Role::expert_input, index)}};
+  const auto renew = [&](Role role) {
+    writer_.renew(expert_key(role, index));
+    held.acquires.push_back(expert_key(role, index));
+  };
+  renew(Role::activated);
+  if (spec_.ep_plan.recompute == MoeRecompute::full) {
+    renew(Role::gate_up);
+  } else {
+    held.uses.push_back(expert_key(Role::gate_up, index));
+  }
+  writer_.compute({.op = Op::experts, .pass = Pass::recompute, .layer = layer_, .chunk = chunk(index)}, held);
 }
 
 /// Of chunks [first, first + count).
@@ -281,7 +296,11 @@ void MoeLayer::weight_grad(int first, int count) {
   const bool whole = spec_.whole_layer_buffers();
   const bool last = !whole || first + count == chunks_;
   Held held;
-  for (const Role role : {Role::expert_input, Role::experts, Role::grad_output, Role::grad_experts}) {
+  std::vector<Role> roles = {Role::expert_input, Role::gate_up, Role::activated, Role::grad_output};
+  if (whole) {
+    roles.push_back(Role::grad_gate_up);
+  }
+  for (const Role role : roles) {
     (last ? held.releases : held.uses).push_back(expert_key(role, first));
   }
   weight_grad_ = writer_.compute(

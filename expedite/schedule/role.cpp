@@ -24,8 +24,10 @@ std::string_view name_of(Role role) {
       return "dispatch_recv";
     case Role::expert_input:
       return "expert_input";
-    case Role::experts:
-      return "experts";
+    case Role::gate_up:
+      return "gate_up";
+    case Role::activated:
+      return "activated";
     case Role::expert_output:
       return "expert_output";
     case Role::combine_share:
@@ -52,8 +54,8 @@ std::string_view name_of(Role role) {
       return "grad_combine_recv";
     case Role::grad_output:
       return "grad_output";
-    case Role::grad_experts:
-      return "grad_experts";
+    case Role::grad_gate_up:
+      return "grad_gate_up";
     case Role::grad_expert_input:
       return "grad_expert_input";
     case Role::grad_dispatch_share:
@@ -80,10 +82,11 @@ MemoryCategory category_of(Role role) {
     case Role::grad_dispatch_recv:
       return MemoryCategory::communication;
     case Role::expert_input:
-    case Role::experts:
+    case Role::gate_up:
+    case Role::activated:
     case Role::expert_output:
     case Role::grad_output:
-    case Role::grad_experts:
+    case Role::grad_gate_up:
     case Role::grad_expert_input:
       return MemoryCategory::expert_activations;
     default:

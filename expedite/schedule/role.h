@@ -8,8 +8,9 @@
 
 namespace expedite::schedule {
 
-/// LogicalBuffer::role. Rows "in expert order" are sorted by expert, each expert's padded (kernels::RowBlocks). Rows "to other ranks" are sorted by the rank they go to; how many a token has there is the
-/// dispatcher's choice. A node's ranks read "shared" ones straight from each other's memory.
+/// LogicalBuffer::role. Rows "in expert order" are sorted by expert, each expert's padded
+/// (kernels::RowBlocks). Rows "to other ranks" are sorted by the rank they go to; how many a token has there
+/// is the dispatcher's choice. A node's ranks read "shared" ones straight from each other's memory.
 enum class Role : std::uint8_t {
   hidden,               // input of a layer (layer L: of the final norm)
   attention,            // what attention keeps for backward
@@ -21,7 +22,8 @@ enum class Role : std::uint8_t {
   dispatch_send,        // token rows and their gate weights, to other ranks
   dispatch_recv,        // the same, as they arrive; shared inside a node
   expert_input,         // token rows in expert order, and the gate weight of each
-  experts,              // gate/up and weighted activation, in expert order
+  gate_up,              // gate/up, in expert order
+  activated,            // weighted activations, in expert order
   expert_output,        // weighted outputs, in expert order
   combine_share,        // sums of a token's outputs for its rank's node; shared
   combine_send,         // sums of a token's outputs, back to its rank
@@ -35,7 +37,7 @@ enum class Role : std::uint8_t {
   grad_combine_send,    // gradients of tokens' outputs, to other ranks
   grad_combine_recv,    // the same, as they arrive; shared inside a node
   grad_output,          // the same, in expert order
-  grad_experts,         // gradient of gate/up
+  grad_gate_up,         // gradient of gate/up, where it does not take gate/up's place
   grad_expert_input,    // gradients of rows and of their gate weights, in expert order
   grad_dispatch_share,  // sums of them for a token's rank's node; shared
   grad_dispatch_send,   // sums of them, back to the token's rank

@@ -55,7 +55,9 @@ struct StepSpec {
            (!hierarchical() || group_size(kNodeGroup) < group_size(kExpertParallelGroup));
   }
   /// Experts see all chunks of a layer in one buffer, so that weight gradients are one product over them.
-  [[nodiscard]] bool whole_layer_buffers() const { return training && !ep_plan.recompute; }
+  [[nodiscard]] bool whole_layer_buffers() const {
+    return training && ep_plan.recompute == MoeRecompute::none;
+  }
 };
 
 }  // namespace expedite::schedule

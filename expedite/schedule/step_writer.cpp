@@ -123,9 +123,10 @@ std::int64_t StepWriter::expected_bytes(const BufferKey& key) const {
       return t * k * 4;
     case Role::expert_input:
       return rows * (row + 4);
-    case Role::experts:
-      return rows * 3 * spec_.moe_intermediate_size * element;
-    case Role::grad_experts:
+    case Role::activated:
+      return rows * spec_.moe_intermediate_size * element;
+    case Role::gate_up:
+    case Role::grad_gate_up:
       return rows * 2 * spec_.moe_intermediate_size * element;
     case Role::dispatch_send:
     case Role::dispatch_recv:

@@ -142,6 +142,12 @@ class Assigner {
     return field.range.holds(static_cast<double>(slot));
   }
 
+  bool read(const Field& field, const YAML::Node& value, ChunkCount& slot) {
+    slot = {};
+    slot.automatic = value.IsScalar() && value.Scalar() == kAutomatic;
+    return slot.automatic || read(field, value, slot.chunks);
+  }
+
   bool read(const Field& field, const YAML::Node& value, double& slot) {
     const auto json = to_json(value, source_);
     if (!json.is_number()) {
@@ -229,9 +235,9 @@ void check(const TrainConfig& config, const std::string& where) {
   constexpr std::int64_t kMostChunks =
       1024;  // what a schedule of all layers can still be built and checked for
   const TrainConfig::EpPlan& plan = config.parallel.ep_plan;
-  require(plan.moe_num_chunks <= kMostChunks && plan.moe_chunk_window <= kMostChunks,
+  require(plan.moe_num_chunks.chunks <= kMostChunks && plan.moe_chunk_window <= kMostChunks,
           "{}: parallel.ep_plan.moe_num_chunks = {} and moe_chunk_window = {}: expected at most {}", where,
-          plan.moe_num_chunks, plan.moe_chunk_window, kMostChunks);
+          plan.moe_num_chunks.chunks, plan.moe_chunk_window, kMostChunks);
   require(!config.data.path.empty(), "{}: data.path is missing: give text files or folders", where);
   for (const std::string& path : config.data.path) {
     require(!path.empty(), "{}: data.path holds an empty path", where);

@@ -24,6 +24,15 @@ enum class Dispatcher : std::uint8_t {
   automatic,
 };
 
+/// How many chunks an expert layer's tokens are cut into: a number (0: as the chunks' size says), or as many
+/// as measured rates favour.
+struct ChunkCount {
+  std::int64_t chunks = 0;
+  bool automatic = false;
+
+  bool operator==(const ChunkCount&) const = default;
+};
+
 /// What keeps the experts evenly loaded: an auxiliary loss over the batch or per sequence, nothing, or a bias
 /// on the router's scores that follows the load and needs no loss.
 enum class LoadBalancing : std::uint8_t { aux_loss, seq_aux_loss, none, bias };
@@ -45,11 +54,11 @@ struct TrainConfig {
 
   struct EpPlan {
     Dispatcher dispatcher = Dispatcher::alltoall;
-    std::int64_t moe_num_chunks = 0;
+    ChunkCount moe_num_chunks;
     std::int64_t moe_chunk_size = 0;
     schedule::ChunkPipeline moe_chunk_pipeline = schedule::ChunkPipeline::continuous;
     std::int64_t moe_chunk_window = 2;
-    bool chunk_moe_recompute = false;
+    schedule::MoeRecompute chunk_moe_recompute = schedule::MoeRecompute::none;
     bool operator==(const EpPlan&) const = default;
   };
   struct Parallel {

@@ -38,7 +38,7 @@ constexpr Field kFields[] = {
      kAny, "How tokens reach the ranks of their experts"},
     {"parallel.ep_plan.moe_num_chunks",
      [](TrainConfig& c) -> Slot { return &c.parallel.ep_plan.moe_num_chunks; }, kNotNegative,
-     "Chunks of an expert layer's tokens; 0: as `moe_chunk_size` says"},
+     "Chunks of an expert layer's tokens; 0: as `moe_chunk_size` says; `auto`: from measured rates"},
     {"parallel.ep_plan.moe_chunk_size",
      [](TrainConfig& c) -> Slot { return &c.parallel.ep_plan.moe_chunk_size; }, kNotNegative,
      "Tokens of a chunk, where `moe_num_chunks` is 0; 0: one chunk"},
@@ -50,7 +50,7 @@ constexpr Field kFields[] = {
      "Chunks under way at once in the continuous pipeline"},
     {"parallel.ep_plan.chunk_moe_recompute",
      [](TrainConfig& c) -> Slot { return &c.parallel.ep_plan.chunk_moe_recompute; }, kAny,
-     "Recompute a chunk's expert activations in the backward pass"},
+     "What experts compute again in backward instead of keeping it: nothing, the activation, or gate/up too"},
 
     {"moe.router_load_balancing_type",
      [](TrainConfig& c) -> Slot { return &c.moe.router_load_balancing_type; }, kAny,
@@ -127,11 +127,15 @@ constexpr std::array kDispatchers = {
     EnumName<Dispatcher>{Dispatcher::zero_redundancy, "zero_redundancy"},
     EnumName<Dispatcher>{Dispatcher::hierarchical, "hierarchical"},
     EnumName<Dispatcher>{Dispatcher::hierarchical_dedup, "hierarchical_dedup"},
-    EnumName<Dispatcher>{Dispatcher::automatic, "auto"}};
+    EnumName<Dispatcher>{Dispatcher::automatic, kAutomatic}};
 using schedule::ChunkPipeline;
 constexpr std::array kPipelines = {EnumName<ChunkPipeline>{ChunkPipeline::continuous, "continuous"},
                                    EnumName<ChunkPipeline>{ChunkPipeline::pairwise, "pairwise"},
                                    EnumName<ChunkPipeline>{ChunkPipeline::none, "none"}};
+using schedule::MoeRecompute;
+constexpr std::array kRecomputes = {EnumName<MoeRecompute>{MoeRecompute::none, "false"},
+                                    EnumName<MoeRecompute>{MoeRecompute::activation, "activation"},
+                                    EnumName<MoeRecompute>{MoeRecompute::full, "true"}};
 constexpr std::array kLoadBalancings = {EnumName<LoadBalancing>{LoadBalancing::aux_loss, "aux_loss"},
                                         EnumName<LoadBalancing>{LoadBalancing::seq_aux_loss, "seq_aux_loss"},
                                         EnumName<LoadBalancing>{LoadBalancing::none, "none"},
@@ -174,6 +178,9 @@ std::span<const EnumName<Dispatcher>> enum_names(Dispatcher) {
 std::span<const EnumName<schedule::ChunkPipeline>> enum_names(schedule::ChunkPipeline) {
   return kPipelines;
 }
+std::span<const EnumName<schedule::MoeRecompute>> enum_names(schedule::MoeRecompute) {
+  return kRecomputes;
+}
 std::span<const EnumName<LoadBalancing>> enum_names(LoadBalancing) {
   return kLoadBalancings;
 }
@@ -195,6 +202,8 @@ std::string legal_values(const Field& field) {
           return "a string or a list of strings";
         } else if constexpr (std::is_same_v<Value, nlohmann::json>) {
           return "a map";
+        } else if constexpr (std::is_same_v<Value, ChunkCount>) {
+          return fmt::format("{}, or {}", with_range("an integer", field.range), kAutomatic);
         } else {
           std::vector<std::string> names;
           for (const auto& entry : enum_names(*slot)) {

@@ -15,7 +15,8 @@ namespace expedite::train {
 
 /// Where a field's value lives; the alternative is the field's type.
 using Slot = std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<std::string>*,
-                          nlohmann::json*, DType*, Dispatcher*, schedule::ChunkPipeline*, LoadBalancing*>;
+                          nlohmann::json*, ChunkCount*, DType*, Dispatcher*, schedule::ChunkPipeline*,
+                          schedule::MoeRecompute*, LoadBalancing*>;
 
 /// What a number may be.
 struct Range {
@@ -38,6 +39,8 @@ struct Field {
 /// Every field, sections together, in the order in which they are written.
 [[nodiscard]] std::span<const Field> schema();
 
+inline constexpr std::string_view kAutomatic = "auto";
+
 /// The names of an enumeration's values, in the order of the values that the schema allows.
 template <typename Enum>
 struct EnumName {
@@ -47,6 +50,7 @@ struct EnumName {
 [[nodiscard]] std::span<const EnumName<DType>> enum_names(DType);
 [[nodiscard]] std::span<const EnumName<Dispatcher>> enum_names(Dispatcher);
 [[nodiscard]] std::span<const EnumName<schedule::ChunkPipeline>> enum_names(schedule::ChunkPipeline);
+[[nodiscard]] std::span<const EnumName<schedule::MoeRecompute>> enum_names(schedule::MoeRecompute);
 [[nodiscard]] std::span<const EnumName<LoadBalancing>> enum_names(LoadBalancing);
 
 template <typename Enum>

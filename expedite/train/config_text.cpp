@@ -50,6 +50,8 @@ std::string value_text(const Slot& slot, const std::string& indent) {
           return list(*value);
         } else if constexpr (std::is_same_v<Value, nlohmann::json>) {
           return map(*value, indent);
+        } else if constexpr (std::is_same_v<Value, ChunkCount>) {
+          return value->automatic ? std::string(kAutomatic) : fmt::format("{}", value->chunks);
         } else {
           return enum_name(*value);
         }

@@ -9,18 +9,49 @@
 namespace expedite::train {
 namespace {
 
-schedule::Dispatcher measured_choice(const TrainConfig& config, const model::ModelConfig& model,
-                                     const comm::ProcessGrid& grid, int threads, std::int64_t chunks) {
-  if (grid.layout().expert_parallel_size() == 1) {
-    return schedule::Dispatcher::alltoall;  // nothing travels
+schedule::Dispatcher dispatcher_of(Dispatcher dispatcher) {
+  switch (dispatcher) {
+    case Dispatcher::alltoall:
+    case Dispatcher::automatic:
+      break;
+    case Dispatcher::zero_redundancy:
+      return schedule::Dispatcher::zero_redundancy;
+    case Dispatcher::hierarchical:
+      return schedule::Dispatcher::hierarchical;
+    case Dispatcher::hierarchical_dedup:
+      return schedule::Dispatcher::hierarchical_dedup;
   }
+  return schedule::Dispatcher::alltoall;
+}
+
+/// Fills in what the configuration leaves to measurement.
+void choose(const TrainConfig& config, const model::ModelConfig& model, const comm::ProcessGrid& grid,
+            int threads, schedule::EpPlan& plan) {
+  const TrainConfig::EpPlan& wanted = config.parallel.ep_plan;
+  const bool dispatcher = wanted.dispatcher == Dispatcher::automatic;
+  const bool chunks = wanted.moe_num_chunks.automatic;
+  if ((!dispatcher && !chunks) || grid.layout().expert_parallel_size() == 1) {
+    return;  // where nothing travels, one chunk of the simplest dispatcher is best
+  }
+  cost::Cluster cluster = model::quick_cluster(grid, threads);
   const std::int64_t tokens = config.train.micro_batch_size * config.data.seq_length;
-  const cost::DispatcherChoice choice = cost::choose_dispatcher(
-      model::quick_cluster(grid, threads), model::dispatch_case(model, grid, config.dtype, tokens, chunks));
-  if (grid.rank() == 0) {
-    spdlog::info("dispatcher {}", choice.reason);
+  if (dispatcher) {
+    const cost::DispatcherChoice choice = cost::choose_dispatcher(
+        cluster, model::dispatch_case(model, grid, config.dtype, tokens, plan.chunking.chunks));
+    plan.dispatcher = choice.dispatcher;
+    if (grid.rank() == 0) {
+      spdlog::info("dispatcher {}", choice.reason);
+    }
   }
-  return choice.dispatcher;
+  if (chunks) {
+    const cost::ExpertLayer layer = model::expert_layer(model, grid, config.dtype, tokens, plan);
+    model::probe_products(grid, threads, config.dtype, cost::products_of(layer), cluster);
+    const cost::ChunkChoice choice = cost::choose_chunks(cluster, layer);
+    plan.chunking.chunks = choice.chunks;
+    if (grid.rank() == 0) {
+      spdlog::info("moe_num_chunks {}", choice.reason);
+    }
+  }
 }
 
 }  // namespace
@@ -28,34 +59,20 @@ schedule::Dispatcher measured_choice(const TrainConfig& config, const model::Mod
 schedule::EpPlan ep_plan(const TrainConfig& config, const model::ModelConfig& model,
                          const comm::ProcessGrid& grid, int threads) {
   const TrainConfig::EpPlan& wanted = config.parallel.ep_plan;
-  if (wanted.moe_num_chunks > 0 && wanted.moe_chunk_size > 0 && grid.rank() == 0) {
-    spdlog::warn("moe_num_chunks = {} and moe_chunk_size = {} are both given: {} chunks",
-                 wanted.moe_num_chunks, wanted.moe_chunk_size, wanted.moe_num_chunks);
+  const bool counted = wanted.moe_num_chunks.automatic || wanted.moe_num_chunks.chunks > 0;
+  if (counted && wanted.moe_chunk_size > 0 && grid.rank() == 0) {
+    spdlog::warn("moe_num_chunks and moe_chunk_size = {} are both given: moe_num_chunks counts",
+                 wanted.moe_chunk_size);
   }
   schedule::EpPlan plan;
+  plan.dispatcher = dispatcher_of(wanted.dispatcher);
   plan.pipeline = wanted.moe_chunk_pipeline;
   plan.window = static_cast<int>(wanted.moe_chunk_window);
   plan.recompute = wanted.chunk_moe_recompute;
-  plan.chunking.chunks = static_cast<int>(std::max<std::int64_t>(1, wanted.moe_num_chunks));
-  plan.chunking.chunk_size = wanted.moe_num_chunks > 0 ? 0 : wanted.moe_chunk_size;
+  plan.chunking.chunks = static_cast<int>(std::max<std::int64_t>(1, wanted.moe_num_chunks.chunks));
+  plan.chunking.chunk_size = counted ? 0 : wanted.moe_chunk_size;
+  choose(config, model, grid, threads, plan);
   plan.taper();
-  switch (wanted.dispatcher) {
-    case Dispatcher::alltoall:
-      plan.dispatcher = schedule::Dispatcher::alltoall;
-      break;
-    case Dispatcher::zero_redundancy:
-      plan.dispatcher = schedule::Dispatcher::zero_redundancy;
-      break;
-    case Dispatcher::hierarchical:
-      plan.dispatcher = schedule::Dispatcher::hierarchical;
-      break;
-    case Dispatcher::hierarchical_dedup:
-      plan.dispatcher = schedule::Dispatcher::hierarchical_dedup;
-      break;
-    case Dispatcher::automatic:
-      plan.dispatcher = measured_choice(config, model, grid, threads, plan.chunking.chunks);
-      break;
-  }
   return plan;
 }
 

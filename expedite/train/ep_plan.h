@@ -8,8 +8,9 @@
 
 namespace expedite::train {
 
-/// Both sizes of chunks given: the number wins, with a warning. Dispatcher `auto`: a short look at the links
-/// chooses, and the log says why. Collective over the grid's world; the same on all ranks.
+/// Both sizes of chunks given: the number wins, with a warning. Dispatcher or number `auto`: a short look at
+/// the links, and for the number at the experts' products, chooses, and the log says why. Collective over the
+/// grid's world; the same on all ranks.
 [[nodiscard]] schedule::EpPlan ep_plan(const TrainConfig& config, const model::ModelConfig& model,
                                        const comm::ProcessGrid& grid, int threads);
 

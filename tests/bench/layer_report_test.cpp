@@ -19,7 +19,7 @@ LayerResult result_of(std::vector<double> seconds) {
                  .chunking = {.chunks = 4},
                  .pipeline = ChunkPipeline::pairwise,
                  .window = 3,
-                 .recompute = true};
+                 .recompute = schedule::MoeRecompute::full};
   result.seconds = std::move(seconds);
   result.matmul_floor_s.assign(result.seconds.size(), 0.1);
   result.exposed_fraction.assign(result.seconds.size(), 0.25);
@@ -71,6 +71,7 @@ TEST(LayerReport, JsonHasEveryKey) {
                                    {"window", 3},
                                    {"dispatcher", "zero_redundancy"},
                                    {"recompute", true},
+                                   {"recompute_level", "full"},
                                    {"median_ms", 250.0},
                                    {"min_ms", 200.0},
                                    {"speedup", 1.0},
@@ -117,7 +118,7 @@ TEST(LayerContenders, AreEveryCombinationOnce) {
   options.pipelines = {ChunkPipeline::continuous, ChunkPipeline::pairwise};
   options.windows = {2, 3};
   options.dispatchers = {Dispatcher::alltoall, Dispatcher::hierarchical, Dispatcher::alltoall};
-  options.recompute = {false, true};
+  options.recompute = {schedule::MoeRecompute::none, schedule::MoeRecompute::full};
   const auto plans = contenders(options);
   // Two windows of the continuous pipeline and the pairwise one, which has none.
   EXPECT_EQ(plans.size(), 2U * 2U * 3U * 2U);

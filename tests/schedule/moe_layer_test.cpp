@@ -47,7 +47,7 @@ TEST(MoeLayer, IsSoundForEveryDispatcherPipelineAndLayout) {
                               .chunking = {.chunks = chunks, .tapered = variant == 1},
                               .pipeline = pipeline,
                               .window = 1 + (cases + variant) % 3,
-                              .recompute = variant == 2};
+                              .recompute = static_cast<MoeRecompute>(variant % 3)};
               spec.shared_expert_intermediate_size = variant % 2 == 0 ? 48 : 0;
               spec.training = variant != 3;
               spec.micro_batches = 1 + variant % 2;
@@ -79,7 +79,7 @@ TEST(MoeLayer, AloneIsSoundToo) {
 TEST(MoeLayer, ExchangesMetadataOnceHoweverManyChunks) {
   StepSpec spec = spec_of(0, 4, 4, {true}, {2, 2});
   for (const Dispatcher dispatcher : kDispatchers) {
-    spec.ep_plan = {.dispatcher = dispatcher, .chunking = {.chunks = 8}, .recompute = true};
+    spec.ep_plan = {.dispatcher = dispatcher, .chunking = {.chunks = 8}, .recompute = MoeRecompute::full};
     const Schedule schedule = build_moe_layer_step(spec);
     for (const Pass pass : {Pass::forward, Pass::recompute, Pass::input_grad}) {
       EXPECT_EQ(tasks_of(schedule, Op::metadata, pass).size(), pass == Pass::forward ? 1U : 0U);
@@ -89,7 +89,7 @@ TEST(MoeLayer, ExchangesMetadataOnceHoweverManyChunks) {
 
 TEST(MoeLayer, RecomputeRepeatsExpertsAndNoExchange) {
   StepSpec spec = spec_of(0, 2, 2, {true}, {1, 1});
-  spec.ep_plan = {.chunking = {.chunks = 4}, .recompute = true};
+  spec.ep_plan = {.chunking = {.chunks = 4}, .recompute = MoeRecompute::full};
   const Schedule schedule = build_moe_layer_step(spec);
   EXPECT_EQ(tasks_of(schedule, Op::experts, Pass::recompute).size(), 4U);
   EXPECT_EQ(std::count_if(schedule.tasks.begin(), schedule.tasks.end(),
@@ -151,12 +151,14 @@ TEST(MoeLayer, RecomputeAndChunksHalveTheExpertActivations) {
   spec.hidden_size = 1024;
   spec.moe_intermediate_size = 512;
   spec.tokens = 2048;
-  const auto peak = [&](int chunks, bool recompute) {
+  const auto peak = [&](int chunks, MoeRecompute recompute) {
     spec.ep_plan = {.chunking = {.chunks = chunks}, .recompute = recompute};
     return forecast_memory(build_moe_layer_step(spec))
         .peak[static_cast<std::size_t>(MemoryCategory::expert_activations)];
   };
-  EXPECT_LT(static_cast<double>(peak(4, true)), 0.5 * static_cast<double>(peak(1, false)));
+  const auto most = 0.5 * static_cast<double>(peak(1, MoeRecompute::none));
+  EXPECT_LT(static_cast<double>(peak(4, MoeRecompute::activation)), most);
+  EXPECT_LT(static_cast<double>(peak(4, MoeRecompute::full)), 0.8 * most);
 }
 
 TEST(Chunking, CutsEveryTokenIntoOneChunk) {

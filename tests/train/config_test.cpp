@@ -64,7 +64,7 @@ optimizer: {lr: 1, eps: 1.0E-9, warmup_steps: 0x10}
   EXPECT_EQ(config.dtype, DType::f32);
   EXPECT_TRUE(config.model.load_weights);
   EXPECT_EQ(config.parallel.expert_parallel_size, 4);
-  EXPECT_EQ(config.parallel.ep_plan.moe_num_chunks, 1);
+  EXPECT_EQ(config.parallel.ep_plan.moe_num_chunks.chunks, 1);
   EXPECT_EQ(config.moe.router_load_balancing_type, LoadBalancing::bias);
   EXPECT_EQ(config.moe.z_loss_coeff, 1e-3);
   EXPECT_EQ(config.data.path, (std::vector<std::string>{"a", "b c"}));
@@ -219,11 +219,11 @@ TEST(Config, ReadsTheExpertParallelPlan) {
                   "moe_chunk_pipeline: pairwise, moe_chunk_window: 3, chunk_moe_recompute: true}"})
           .parallel.ep_plan;
   EXPECT_EQ(plan.dispatcher, Dispatcher::automatic);
-  EXPECT_EQ(plan.moe_num_chunks, 4);
+  EXPECT_EQ(plan.moe_num_chunks.chunks, 4);
   EXPECT_EQ(plan.moe_chunk_size, 64);
   EXPECT_EQ(plan.moe_chunk_pipeline, schedule::ChunkPipeline::pairwise);
   EXPECT_EQ(plan.moe_chunk_window, 3);
-  EXPECT_TRUE(plan.chunk_moe_recompute);
+  EXPECT_EQ(plan.chunk_moe_recompute, schedule::MoeRecompute::full);
   EXPECT_NE(error_after("", {"parallel.ep_plan.moe_num_chunks=2000"}).find("at most 1024"),
             std::string::npos);
   EXPECT_NE(error_after("", {"parallel.ep_plan.moe_chunk_window=0"}), "no error");
