@@ -102,6 +102,7 @@ TraceEvent Step::end(Stream stream, std::int64_t now, std::int64_t bytes, const 
                          .layer = ended.layer,
                          .micro_batch = ended.micro_batch,
                          .chunk = ended.chunk,
+                         .chunks = ended.chunks,
                          .begin = state.since,
                          .end = now,
                          .wait = stream == Stream::compute ? state.wait : 0,

@@ -14,6 +14,7 @@ std::string label(const TraceEvent& event) {
   task.layer = event.layer;
   task.micro_batch = event.micro_batch;
   task.chunk = event.chunk;
+  task.chunks = event.chunks;
   return schedule::label(task);
 }
 

@@ -22,6 +22,7 @@ struct TraceEvent {
   std::int32_t layer = -1;
   std::int32_t micro_batch = -1;
   std::int32_t chunk = -1;
+  std::int32_t chunks = 1;  // from `chunk` on
   std::int64_t begin = 0;
   std::int64_t end = 0;
   std::int64_t wait = 0;       // compute: the stream was idle before the task, for whatever reason

@@ -15,7 +15,7 @@
 namespace expedite::runtime {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x3130656361727478;  // "xtrace01", and the machine's byte order
+constexpr std::uint64_t kMagic = 0x3230656361727478;  // "xtrace02", and the machine's byte order
 
 class Packer {
  public:
@@ -55,7 +55,7 @@ class Unpacker {
   std::span<const std::byte> bytes_;
 };
 
-constexpr std::size_t kEventBytes = 3 + 3 * sizeof(std::int32_t) + 7 * sizeof(std::int64_t);
+constexpr std::size_t kEventBytes = 3 + 4 * sizeof(std::int32_t) + 7 * sizeof(std::int64_t);
 constexpr int kPasses = static_cast<int>(schedule::Pass::update) + 1;
 
 // Microseconds, as the format wants them, without losing nanoseconds.
@@ -103,6 +103,9 @@ void write_event(std::string& out, int rank, const TraceEvent& event, std::int64
   if (event.chunk >= 0) {
     fmt::format_to(sink, ",\"chunk\":{}", event.chunk);
   }
+  if (event.chunks > 1) {
+    fmt::format_to(sink, ",\"chunks\":{}", event.chunks);
+  }
   if (is_communication(event.stream)) {
     fmt::format_to(sink, ",\"bytes\":{},\"row_bytes_between_nodes\":{}", event.bytes, event.rows.inter_node);
   }
@@ -129,6 +132,7 @@ std::vector<std::byte> pack(const RankTrace& trace) {
     packer.put(event.layer);
     packer.put(event.micro_batch);
     packer.put(event.chunk);
+    packer.put(event.chunks);
     packer.put(event.begin);
     packer.put(event.end);
     packer.put(event.wait);
@@ -157,6 +161,7 @@ RankTrace unpack(std::span<const std::byte> bytes) {
     event.layer = unpacker.get<std::int32_t>();
     event.micro_batch = unpacker.get<std::int32_t>();
     event.chunk = unpacker.get<std::int32_t>();
+    event.chunks = unpacker.get<std::int32_t>();
     event.begin = unpacker.get<std::int64_t>();
     event.end = unpacker.get<std::int64_t>();
     event.wait = unpacker.get<std::int64_t>();

@@ -26,8 +26,8 @@ struct RankTrace {
 [[nodiscard]] RankTrace unpack(std::span<const std::byte> bytes);
 
 /// The Chrome trace event format: a process per rank, a row per stream, a complete event per task named by
-/// its label, with args layer, micro_batch, chunk, pass and bytes where they apply. Time 0 is the earliest
-/// event's begin.
+/// its label, with args layer, micro_batch, chunk, chunks, pass and bytes where they apply. Time 0 is the
+/// earliest event's begin.
 [[nodiscard]] std::string to_chrome_json(std::span<const RankTrace> ranks);
 /// Writes that to a file; an Error names the file.
 void write_chrome_trace(const std::filesystem::path& path, std::span<const RankTrace> ranks);

@@ -38,6 +38,8 @@ std::vector<TraceEvent> sample_events() {
        .pass = Pass::input_grad,
        .layer = 3,
        .micro_batch = 0,
+       .chunk = 2,
+       .chunks = 2,
        .begin = 1'001'010,
        .end = 1'002'010,
        .wait = 610,
@@ -174,7 +176,11 @@ TEST(ChromeTrace, IsJsonWithAProcessPerRankAndARowPerStream) {
   EXPECT_DOUBLE_EQ(dispatch.at("dur"), 0.605);
   EXPECT_EQ(dispatch.at("args").at("bytes"), 5'000'000'000);
   EXPECT_EQ(dispatch.at("args").at("chunk"), 1);
+  EXPECT_FALSE(dispatch.at("args").contains("chunks"));
   EXPECT_EQ(dispatch.at("tid"), 2);
+  EXPECT_EQ(complete[2].at("name"), "L3 mb0 c2-3 experts input_grad");
+  EXPECT_EQ(complete[2].at("args").at("chunk"), 2);
+  EXPECT_EQ(complete[2].at("args").at("chunks"), 2);
   EXPECT_DOUBLE_EQ(complete[4].at("ts"), 0.5);
   EXPECT_EQ(complete[4].at("pid"), 1);
 
