@@ -8,6 +8,7 @@
 #include <span>
 
 #include "bench/expert_products.h"
+#include "bench/exposed_bound.h"
 #include "bench/layer_report.h"
 #include "bench/routing_count.h"
 #include "bench/yardstick.h"
@@ -157,7 +158,7 @@ class Contender {
 
   void warm_up() { layer_.run(*engine_); }
 
-  void measure(double matmul_floor_s) {
+  void measure(double matmul_floor_s, const Wire& wire) {
     layer_.pool().reset_peaks();
     comm::barrier(grid_.world());
     const double begin = seconds();
@@ -165,9 +166,11 @@ class Contender {
     result_.seconds.push_back(slowest(seconds() - begin));
     result_.matmul_floor_s.push_back(matmul_floor_s);
     const runtime::StepStatistics statistics = engine_->trace().statistics();
-    result_.exposed_fraction.push_back(
-        slowest(static_cast<double>(statistics.exposed_communication) /
-                static_cast<double>(std::max<std::int64_t>(statistics.wall, 1))));
+    const auto wall = static_cast<double>(std::max<std::int64_t>(statistics.wall, 1));
+    result_.exposed_fraction.push_back(slowest(static_cast<double>(statistics.exposed_communication) / wall));
+    const LayerTimes times = layer_times(engine_->trace().events(), result_.plan.chunking.chunks, wire.level,
+                                         wire.bytes_per_s / grid_.local_size());
+    result_.exposed_bound.push_back(slowest(exposed_bound_s(result_.plan, times) * 1e9 / wall));
     count(statistics);
   }
 
@@ -227,8 +230,9 @@ void print(const LayerBenchOptions& options, const comm::ProcessGrid& grid, cons
   }
   fmt::print("{}", layer_table(results));
   fmt::print(
-      "floors in ms; floor: the time over the larger of the two; speed: relative to the first line; routed: "
-      "whether the bytes sent are, to the last one, those that follow from the routing\n");
+      "floors in ms; floor: the time over the larger of the two; speed: relative to the first line; bound: "
+      "what the order of tasks leaves exposed at the least; routed: whether the bytes sent are, to the last "
+      "one, those that follow from the routing\n");
 }
 
 void write_json(const std::string& path, const std::vector<LayerResult>& results) {
@@ -238,17 +242,42 @@ void write_json(const std::string& path, const std::vector<LayerResult>& results
   require(!file.fail(), "{}: cannot write the results; choose another --json path", path);
 }
 
-/// The choice for the first number of chunks, and why, on standard output.
-schedule::Dispatcher choose(const LayerBenchOptions& options, const model::ModelConfig& config,
-                            const comm::ProcessGrid& grid) {
-  const cost::Cluster cluster = options.cluster_path.empty() ? model::quick_cluster(grid, options.threads)
-                                                             : cost::read_cluster(options.cluster_path);
-  const cost::DispatcherChoice choice = cost::choose_dispatcher(
-      cluster, model::dispatch_case(config, grid, options.dtype, options.tokens, options.chunks.front()));
-  if (grid.rank() == 0) {
-    fmt::print("auto is {}\n", choice.reason);
+/// The options with what is left to choose chosen, and why, on standard output: the dispatcher for the first
+/// number of chunks, the number of chunks for the first of everything else.
+LayerBenchOptions with_choices(const LayerBenchOptions& options, const model::ModelConfig& config,
+                               const comm::ProcessGrid& grid) {
+  LayerBenchOptions chosen = options;
+  if (!options.automatic && !options.automatic_chunks) {
+    return chosen;
   }
-  return choice.dispatcher;
+  cost::Cluster cluster = options.cluster_path.empty() ? model::quick_cluster(grid, options.threads)
+                                                       : cost::read_cluster(options.cluster_path);
+  const auto say = [&](std::string_view what, const std::string& reason) {
+    if (grid.rank() == 0) {
+      fmt::print("{} auto is {}\n", what, reason);
+    }
+  };
+  if (options.automatic) {
+    const std::int64_t chunks = options.chunks.empty() ? 1 : options.chunks.front();
+    const cost::DispatcherChoice choice = cost::choose_dispatcher(
+        cluster, model::dispatch_case(config, grid, options.dtype, options.tokens, chunks));
+    chosen.dispatchers.push_back(choice.dispatcher);
+    say("dispatcher", choice.reason);
+  }
+  if (options.automatic_chunks) {
+    const cost::ExpertLayer layer = model::expert_layer(config, grid, options.dtype, options.tokens,
+                                                        {.dispatcher = chosen.dispatchers.front(),
+                                                         .pipeline = options.pipelines.front(),
+                                                         .window = options.windows.front(),
+                                                         .recompute = options.recompute.front()});
+    if (options.cluster_path.empty()) {
+      model::probe_products(grid, options.threads, options.dtype, cost::products_of(layer), cluster);
+    }
+    const cost::ChunkChoice choice = cost::choose_chunks(cluster, layer);
+    chosen.chunks.push_back(choice.chunks);
+    say("chunks", choice.reason);
+  }
+  return chosen;
 }
 
 }  // namespace
@@ -291,12 +320,8 @@ int run_layer_bench(const LayerBenchOptions& options, const comm::ProcessGrid& g
     comm::barrier(grid.world());
     return comm::all_reduce(grid.world(), products.sample(), comm::ReduceOp::max);
   };
-  LayerBenchOptions wanted = options;
-  if (options.automatic) {
-    wanted.dispatchers.push_back(choose(options, layer.config(), grid));
-  }
   std::vector<std::unique_ptr<Contender>> all;
-  for (const schedule::EpPlan& plan : contenders(wanted)) {
+  for (const schedule::EpPlan& plan : contenders(with_choices(options, layer.config(), grid))) {
     all.push_back(std::make_unique<Contender>(layer, grid, plan));
     all.back()->warm_up();
   }
@@ -305,7 +330,7 @@ int run_layer_bench(const LayerBenchOptions& options, const comm::ProcessGrid& g
   for (int round = 0; round < options.rounds; ++round) {
     const double floor = sample_products();
     for (const auto& contender : all) {
-      contender->measure(floor);
+      contender->measure(floor, before);
     }
   }
   const Wire after = measure_wire(grid);

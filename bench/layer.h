@@ -31,7 +31,9 @@ struct LayerBenchOptions {
   std::vector<schedule::MoeRecompute> recompute = {schedule::MoeRecompute::none};
   /// One more dispatcher, unless it is among them: that which cost::choose_dispatcher takes for this cluster.
   bool automatic = false;
-  std::string cluster_path;  // what it is told of the cluster; empty: what a short look shows
+  /// One more number of chunks, unless it is among them: that which cost::choose_chunks takes.
+  bool automatic_chunks = false;
+  std::string cluster_path;  // what they are told of the cluster; empty: what a short look shows
 
   int rounds = 9;  // measured, after one to warm up
   int threads = 0;

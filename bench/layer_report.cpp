@@ -42,21 +42,21 @@ comm::RowTraffic expected_bytes(const LayerResult& result) {
 
 std::string layer_table(std::span<const LayerResult> results) {
   std::string table = fmt::format(
-      "{:<19} {:>3} {:<10} {:>3} {:<9} {:>9} {:>9} {:>7} {:>8} {:>8} {:>6} {:>7} {:>9} {:>10} {:>10} {:>6}\n",
+      "{:<19} {:>3} {:<10} {:>3} {:<9} {:>9} {:>9} {:>7} {:>8} {:>8} {:>6} {:>7} {:>7} {:>9} {:>10} {:>10} "
+      "{:>6}\n",
       "dispatcher", "N", "pipeline", "win", "recompute", "median ms", "min ms", "speed", "matmul", "wire",
-      "floor", "exposed", "peak MiB", "intra MB", "inter MB", "routed");
+      "floor", "exposed", "bound", "peak MiB", "intra MB", "inter MB", "routed");
   for (const LayerResult& result : results) {
     const comm::RowTraffic sent = {.intra_node = result.bytes_intra_node,
                                    .inter_node = result.bytes_inter_node};
     table += fmt::format(
         "{:<19} {:>3} {:<10} {:>3} {:<9} {:>9.2f} {:>9.2f} {:>5.2f} x {:>8.2f} {:>8.2f} {:>4.2f} x {:>5.1f} "
-        "% "
-        "{:>9.1f} {:>10.2f} {:>10.2f} {:>6}\n",
+        "% {:>5.1f} % {:>9.1f} {:>10.2f} {:>10.2f} {:>6}\n",
         name_of(result.plan.dispatcher), result.plan.chunking.chunks, name_of(result.plan.pipeline),
         result.plan.window, name_of(result.plan.recompute), median(result.seconds) * 1e3,
         *std::ranges::min_element(result.seconds) * 1e3, speedup(result, results.front()),
         median(result.matmul_floor_s) * 1e3, result.wire_floor_s * 1e3, floor_ratio(result),
-        median(result.exposed_fraction) * 100.0,
+        median(result.exposed_fraction) * 100.0, median(result.exposed_bound) * 100.0,
         static_cast<double>(result.peak_expert_activation_bytes) / (1 << 20),
         static_cast<double>(result.bytes_intra_node) / 1e6,
         static_cast<double>(result.bytes_inter_node) / 1e6, sent == expected_bytes(result) ? "yes" : "NO");
@@ -81,6 +81,7 @@ nlohmann::json layer_json(std::span<const LayerResult> results) {
                      {"wire_floor_ms", result.wire_floor_s * 1e3},
                      {"floor_ratio", floor_ratio(result)},
                      {"exposed_fraction", median(result.exposed_fraction)},
+                     {"exposed_bound_fraction", median(result.exposed_bound)},
                      {"peak_expert_activation_bytes", result.peak_expert_activation_bytes},
                      {"metadata_exchanges", result.metadata_exchanges},
                      {"bytes_intra_node", result.bytes_intra_node},

@@ -20,6 +20,7 @@ struct LayerResult {
   std::vector<double> matmul_floor_s;    // the same for all contenders
   double wire_floor_s = 0.0;             // this contender's bytes over the link at its measured bandwidth
   std::vector<double> exposed_fraction;  // of the slowest rank's time, by its trace
+  std::vector<double> exposed_bound;     // the same as exposed_bound_s has it
   std::int64_t peak_expert_activation_bytes = 0;  // of the rank with the most
   std::int64_t metadata_exchanges = 0;            // of each rank
   std::int64_t bytes_intra_node = 0;              // of all ranks, token rows alone

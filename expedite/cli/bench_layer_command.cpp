@@ -30,6 +30,7 @@ struct LayerOptions {
   bench::LayerBenchOptions bench;
   JobOptions job;
   std::string dtype = "bf16";
+  std::vector<std::string> chunks = {"1", "2", "4"};
   std::vector<std::string> pipelines = {"continuous"};
   std::vector<std::string> dispatchers;
   std::vector<std::string> recompute = {"no"};
@@ -70,9 +71,9 @@ void add_shape(CLI::App& command, LayerOptions& options) {
 
 void add_contenders(CLI::App& command, LayerOptions& options) {
   bench::LayerBenchOptions& o = options.bench;
-  command.add_option("--chunks", o.chunks, "Numbers of chunks, as in 1,2,4")
+  command.add_option("--chunks", options.chunks, "Numbers of chunks, as in 1,2,4 or auto")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1024) | CLI::IsMember({std::string(kAutomatic)}))
       ->capture_default_str();
   command.add_option("--pipeline", options.pipelines, "continuous, pairwise, none, or several")
       ->delimiter(',')
@@ -98,7 +99,7 @@ void add_measurement(CLI::App& command, LayerOptions& options) {
   command.add_option("--threads", o.threads, "Cores per rank; 0: those it owns")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command.add_option("--cluster", o.cluster_path, "What expedite probe wrote, for --dispatcher auto")
+  command.add_option("--cluster", o.cluster_path, "What expedite probe wrote, for the choices left to auto")
       ->check(CLI::ExistingFile);
   command.add_option("--json", o.json_path, "Write the results to this file too");
   add_job_options(command, options.job);
@@ -108,6 +109,14 @@ void add_measurement(CLI::App& command, LayerOptions& options) {
 void interpret(LayerOptions& options) {
   bench::LayerBenchOptions& o = options.bench;
   o.dtype = options.dtype == "f32" ? DType::f32 : DType::bf16;
+  o.chunks.clear();
+  for (const std::string& count : options.chunks) {
+    if (count == kAutomatic) {
+      o.automatic_chunks = true;
+    } else {
+      o.chunks.push_back(std::stoi(count));
+    }
+  }
   o.pipelines.clear();
   for (const std::string& name : options.pipelines) {
     o.pipelines.push_back(
@@ -171,7 +180,7 @@ void add_bench_layer(CLI::App& bench, Context& context) {
   dispatch->dispatchers = dispatcher_choices();
   dispatch->bench.training = false;
   dispatch->bench.ffn = 16;  // experts that take next to no time
-  dispatch->bench.chunks = {1};
+  dispatch->chunks = {"1"};
   command =
       bench.add_subcommand("dispatch", "To the experts and back: a layer's forward pass with tiny experts");
   add_shape(*command, *dispatch);

@@ -23,6 +23,7 @@ LayerResult result_of(std::vector<double> seconds) {
   result.seconds = std::move(seconds);
   result.matmul_floor_s.assign(result.seconds.size(), 0.1);
   result.exposed_fraction.assign(result.seconds.size(), 0.25);
+  result.exposed_bound.assign(result.seconds.size(), 0.125);
   return result;
 }
 
@@ -79,6 +80,7 @@ TEST(LayerReport, JsonHasEveryKey) {
                                    {"wire_floor_ms", 50.0},
                                    {"floor_ratio", 2.5},
                                    {"exposed_fraction", 0.25},
+                                   {"exposed_bound_fraction", 0.125},
                                    {"peak_expert_activation_bytes", 11},
                                    {"metadata_exchanges", 1},
                                    {"bytes_intra_node", 12},

@@ -10,8 +10,8 @@ LAB = Path(harness.PROGRAM).with_name("lab")
 NO_LAB = 3
 SHAPE = ["--tokens", 40, "--hidden", 32, "--experts", 8, "--topk", 3, "--dtype", "f32", "--rounds", 2]
 KEYS = {
-    "chunks", "pipeline", "window", "dispatcher", "recompute", "median_ms", "min_ms", "speedup", "matmul_floor_ms",
-    "wire_floor_ms", "floor_ratio", "exposed_fraction", "peak_expert_activation_bytes", "metadata_exchanges",
+    "chunks", "pipeline", "window", "dispatcher", "recompute", "recompute_level", "median_ms", "min_ms", "speedup", "matmul_floor_ms",
+    "wire_floor_ms", "floor_ratio", "exposed_fraction", "exposed_bound_fraction", "peak_expert_activation_bytes", "metadata_exchanges",
     "bytes_intra_node", "bytes_inter_node", "expected_bytes_intra_node", "expected_bytes_inter_node", "row_bytes",
     "exchanges", "copies_to_other_ranks", "copies_to_other_nodes", "distinct_token_rank_pairs",
     "distinct_token_node_pairs",
@@ -40,10 +40,10 @@ class BenchLayer(harness.Case):
             with self.subTest(ranks=ranks):
                 process, results = self.bench(
                     "layer", *SHAPE, "--ffn", 16, "--ranks", ranks, "--chunks", "1,4", "--pipeline",
-                    "continuous,pairwise,none", "--recompute", "no,yes", "--dispatcher",
+                    "continuous,pairwise,none", "--recompute", "no,activation,yes", "--dispatcher",
                     ",".join(DISPATCHERS),
                 )  # fmt: skip
-                self.assertEqual(len(results), 4 * 2 * 3 * 2, process.output)
+                self.assertEqual(len(results), 4 * 2 * 3 * 3, process.output)
                 for result in results:
                     self.assertEqual(result["metadata_exchanges"], ranks - 1)
                     self.assertEqual(result["bytes_intra_node"] > 0, ranks > 1)
@@ -55,7 +55,12 @@ class BenchLayer(harness.Case):
     def test_dispatch_compares_the_dispatchers(self):
         process, results = self.bench("dispatch", *SHAPE, "--ranks", 2)
         self.assertEqual([result["dispatcher"] for result in results], DISPATCHERS)
-        self.assertRegex(process.stdout, r"(?m)^auto is (alltoall|zero_redundancy|hierarchical(_dedup)?): ")
+        self.assertRegex(process.stdout, r"(?m)^dispatcher auto is (alltoall|zero_redundancy|hierarchical(_dedup)?): ")
+
+    def test_the_number_of_chunks_can_be_measured(self):
+        process, results = self.bench("layer", *SHAPE, "--ranks", 2, "--chunks", "auto")
+        self.assertEqual(len(results), 1)
+        self.assertRegex(process.stdout, rf"(?m)^chunks auto is {results[0]['chunks']}: .* exposed")
 
     def check_bytes(self, *where, tokens, nodes):
         """Every dispatcher's bytes are, to the last one, those that follow from the routing: whatever the chunks,
