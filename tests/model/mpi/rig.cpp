@@ -74,14 +74,26 @@ StepResult Rig::step(const TinyBatch& batch, const StepOptions& options, bool up
   return engine_.run({.micro_batches = batch.micro_batches(),
                       .update = update,
                       .batch_aux_loss = options.balance.aux_loss == AuxLoss::batch,
-                      .tokens = 8},
+                      .tokens = batch.most_tokens()},
                      batch.input(micro_batches), options);
 }
 
 StepResult Rig::evaluate(const TinyBatch& batch) {
   const std::vector<MicroBatch> micro_batches = batch.on_rank(grid_.rank());
-  return engine_.run({.micro_batches = batch.micro_batches(), .training = false, .tokens = 8},
-                     batch.input(micro_batches), {});
+  return engine_.run(
+      {.micro_batches = batch.micro_batches(), .training = false, .tokens = batch.most_tokens()},
+      batch.input(micro_batches), {});
+}
+
+Tensors Rig::gradients() {
+  Tensors result;
+  for (const CheckpointTensor& tensor : parameters_.tensors()) {
+    if (tensor.parameter != nullptr) {
+      const float* values = tensor.parameter->gradient.as<float>() + tensor.offset;
+      result[tensor.name].assign(values, values + tensor.shape.elements());
+    }
+  }
+  return result;
 }
 
 Tensors Rig::gather(StateTensor which) {

@@ -36,6 +36,8 @@ class Rig {
   /// The loss alone.
   StepResult evaluate(const TinyBatch& batch);
 
+  /// This rank's gradients: of what every rank holds, and of its own experts. Not collective.
+  [[nodiscard]] Tensors gradients();
   /// All tensors, experts from their ranks; empty but on rank 0.
   [[nodiscard]] Tensors gather(StateTensor which);
 

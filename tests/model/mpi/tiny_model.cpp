@@ -1,5 +1,7 @@
 #include "tests/model/mpi/tiny_model.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -82,6 +84,12 @@ void add_scaled(reference::Gradients& sum, double factor, const reference::Gradi
 }
 
 }  // namespace
+
+std::uint64_t seed_of(int test_case, int ranks) {
+  // Without the option gtest takes the time, which differs between ranks.
+  const int chosen = GTEST_FLAG_GET(random_seed) != 0 ? testing::UnitTest::GetInstance()->random_seed() : 0;
+  return 1'000'000 * static_cast<std::uint64_t>(chosen) + static_cast<std::uint64_t>(100 * test_case + ranks);
+}
 
 ModelConfig tiny_config(const json& changes) {
   json config = {{"model_type", "qwen3_moe"},
@@ -204,6 +212,16 @@ std::int64_t TinyBatch::targets() const {
   return count;
 }
 
+std::int64_t TinyBatch::most_tokens() const {
+  std::int64_t most = 0;
+  for (int micro_batch = 0; micro_batch < micro_batches(); ++micro_batch) {
+    for (int rank = 0; rank < static_cast<int>(sequences_.front().size()); ++rank) {
+      most = std::max(most, tokens_before(micro_batch, rank + 1) - tokens_before(micro_batch, rank));
+    }
+  }
+  return most;
+}
+
 std::int64_t TinyBatch::tokens_before(int micro_batch, int rank) const {
   std::int64_t count = 0;
   for (int before = 0; before < rank; ++before) {
@@ -276,6 +294,12 @@ Expected expected_step(const ModelConfig& config, const reference::Parameters& w
   return step;
 }
 
+BalanceOptions random_balance(Dice& dice) {
+  return {.aux_loss = static_cast<AuxLoss>(dice.between(0, 2)),
+          .aux_coefficient = 0.3,
+          .z_coefficient = dice.flip() ? 0.1 : 0.0};
+}
+
 double routing_margin(const ModelConfig& config, const reference::Parameters& weights,
                       const TinyBatch& batch) {
   const ParameterNames names(config.family);
@@ -307,7 +331,8 @@ double routing_margin(const ModelConfig& config, const reference::Parameters& we
 }
 
 Problem draw_problem(Dice& dice, const ModelConfig& config, int micro_batches, int ranks, double margin,
-                     bool bf16) {
+                     bool bf16, std::span<const float> selection_bias) {
+  const ParameterNames names(config.family);
   // Weights that keep attention scores small where rounding is coarse: softmax multiplies their errors.
   const double deviation = bf16 ? 0.12 : 0.25;
   for (int i = 0; i < kTriesPerProblem; ++i) {
@@ -315,6 +340,11 @@ Problem draw_problem(Dice& dice, const ModelConfig& config, int micro_batches, i
                     reference::random_parameters(
                         config, static_cast<std::uint64_t>(dice.between(0, 1'000'000)), deviation),
                     TinyBatch(dice, config, micro_batches, ranks)};
+    for (std::int64_t layer = 0; layer < config.layers && !selection_bias.empty(); ++layer) {
+      if (config.sparse[layer]) {
+        problem.weights.at(names.selection_bias(layer)).assign(selection_bias.begin(), selection_bias.end());
+      }
+    }
     if (bf16) {
       for (auto& [name, values] : problem.weights) {
         for (double& value : values) {

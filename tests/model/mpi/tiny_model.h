@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "expedite/model/config.h"
@@ -26,6 +27,10 @@ class Dice {
  private:
   std::mt19937_64 random_;
 };
+
+/// The seed of a test's case: fixed, and another for every number of ranks. gtest's --gtest_random_seed
+/// chooses others, and with --gtest_shuffle every --gtest_repeat has new ones.
+[[nodiscard]] std::uint64_t seed_of(int test_case, int ranks);
 
 /// Two layers with five experts, top 2, of the qwen3_moe family; `changes` replace fields.
 [[nodiscard]] ModelConfig tiny_config(const nlohmann::json& changes = nlohmann::json::object());
@@ -51,6 +56,8 @@ class TinyBatch {
   [[nodiscard]] std::int64_t tokens() const;
   [[nodiscard]] std::int64_t targets(int micro_batch) const;
   [[nodiscard]] std::int64_t targets() const;
+  /// Of the rank and micro-batch that has most.
+  [[nodiscard]] std::int64_t most_tokens() const;
   /// How many tokens of a micro-batch lie on the ranks before this one.
   [[nodiscard]] std::int64_t tokens_before(int micro_batch, int rank) const;
   [[nodiscard]] std::vector<MicroBatch> on_rank(int rank) const;
@@ -73,6 +80,8 @@ struct Expected {
 [[nodiscard]] Expected expected_step(const ModelConfig& config, const reference::Parameters& weights,
                                      const TinyBatch& batch, const BalanceOptions& balance);
 
+[[nodiscard]] BalanceOptions random_balance(Dice& dice);
+
 /// How close the closest choice of an expert was: the least distance between the last expert that a token
 /// chose and the first that it did not, or between such groups, relative to the largest router logit.
 /// Infinite when no choice is made.
@@ -86,8 +95,9 @@ struct Problem {
   reference::Parameters weights;
   TinyBatch batch;
 };
-/// With `bf16` the weights are exact in bf16.
+/// With `bf16` the weights are exact in bf16. `selection_bias`: of the experts of every sparse layer, in
+/// place of one at random, which skews the routing; for a model that has it.
 [[nodiscard]] Problem draw_problem(Dice& dice, const ModelConfig& config, int micro_batches, int ranks,
-                                   double margin, bool bf16);
+                                   double margin, bool bf16, std::span<const float> selection_bias = {});
 
 }  // namespace expedite::model::tests
