@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <span>
@@ -20,6 +21,7 @@
 #include "expedite/model/engine.h"
 #include "expedite/model/moe_layer.h"
 #include "expedite/model/quick_cluster.h"
+#include "expedite/runtime/trace_json.h"
 
 namespace expedite::bench {
 namespace {
@@ -125,7 +127,16 @@ class Layer {
     }
     return tokens;
   }
-  [[nodiscard]] const model::ExpertShard& shard() const { return parameters_.shard(); }
+  /// Of this rank's experts.
+  [[nodiscard]] ExpertProducts products(const RoutedTokens& tokens) const {
+    const std::vector<std::int64_t> counts = tokens.expert_counts();
+    const model::ExpertShard& shard = parameters_.shard();
+    return {{options_.hidden, options_.ffn, options_.dtype},
+            std::span(counts).subspan(static_cast<std::size_t>(shard.begin()),
+                                      static_cast<std::size_t>(shard.local())),
+            options_.training};
+  }
+
   [[nodiscard]] const model::ModelConfig& config() const { return config_; }
   [[nodiscard]] MemoryPool& pool() { return pool_; }
 
@@ -168,10 +179,18 @@ class Contender {
     const runtime::StepStatistics statistics = engine_->trace().statistics();
     const auto wall = static_cast<double>(std::max<std::int64_t>(statistics.wall, 1));
     result_.exposed_fraction.push_back(slowest(static_cast<double>(statistics.exposed_communication) / wall));
-    const LayerTimes times = layer_times(engine_->trace().events(), result_.plan.chunking.chunks, wire.level,
-                                         wire.bytes_per_s / grid_.local_size());
+    std::vector<runtime::TraceEvent> events = engine_->trace().events();
+    const LayerTimes times =
+        layer_times(events, result_.plan.chunking.chunks, wire.level, wire.bytes_per_s / grid_.local_size());
     result_.exposed_bound.push_back(slowest(exposed_bound_s(result_.plan, times) * 1e9 / wall));
-    count(statistics);
+    count(statistics, events);
+    traces_.push_back(std::move(events));
+  }
+
+  /// Of the round of median time, into `folder`. Collective.
+  void write_trace(const std::filesystem::path& folder) const {
+    runtime::write_chrome_trace(folder / (name_of(result_.plan) + ".json"), grid_.world(),
+                                traces_[median_round(result_)]);
   }
 
   [[nodiscard]] LayerResult result(const Wire& wire) const {
@@ -188,10 +207,9 @@ class Contender {
     return comm::all_reduce(grid_.world(), value, comm::ReduceOp::max);
   }
 
-  void count(const runtime::StepStatistics& statistics) {
+  void count(const runtime::StepStatistics& statistics, std::span<const runtime::TraceEvent> events) {
     result_.peak_expert_activation_bytes = comm::all_reduce(
         grid_.world(), layer_.pool().peak_bytes(MemoryCategory::expert_activations), comm::ReduceOp::max);
-    const auto events = engine_->trace().events();
     result_.metadata_exchanges = std::ranges::count(events, schedule::Op::metadata, &runtime::TraceEvent::op);
     // A node's ranks share its link, so a node is as busy as its ranks on average.
     std::vector<double> inter(static_cast<std::size_t>(grid_.nodes()), 0.0);
@@ -214,9 +232,33 @@ class Contender {
   const comm::ProcessGrid& grid_;
   std::unique_ptr<model::Engine> engine_;
   LayerResult result_;
-  double busiest_inter_ = 0.0;  // bytes of a rank
+  std::vector<std::vector<runtime::TraceEvent>> traces_;  // by round
+  double busiest_inter_ = 0.0;                            // bytes of a rank
   double busiest_intra_ = 0.0;
 };
+
+/// Every round measures the products and each contender. Returns the link as measured before or after them,
+/// whichever was faster.
+Wire take_turns(const LayerBenchOptions& options, const comm::ProcessGrid& grid, ExpertProducts products,
+                std::span<const std::unique_ptr<Contender>> contenders) {
+  const auto sample_products = [&] {
+    comm::barrier(grid.world());
+    return comm::all_reduce(grid.world(), products.sample(), comm::ReduceOp::max);
+  };
+  for (const auto& contender : contenders) {
+    contender->warm_up();
+  }
+  static_cast<void>(sample_products());
+  const Wire before = measure_wire(grid);
+  for (int round = 0; round < options.rounds; ++round) {
+    const double floor = sample_products();
+    for (const auto& contender : contenders) {
+      contender->measure(floor, before);
+    }
+  }
+  const Wire after = measure_wire(grid);
+  return after.bytes_per_s > before.bytes_per_s ? after : before;
+}
 
 void print(const LayerBenchOptions& options, const comm::ProcessGrid& grid, const Wire& wire,
            const std::vector<LayerResult>& results) {
@@ -240,6 +282,14 @@ void write_json(const std::string& path, const std::vector<LayerResult>& results
   file << layer_json(results).dump(2) << '\n';
   file.close();
   require(!file.fail(), "{}: cannot write the results; choose another --json path", path);
+}
+
+void make_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  require(!error && std::filesystem::is_directory(path),
+          "{}: cannot make a folder for traces ({}); choose another --trace path", path,
+          error ? error.message() : "something else has that name");
 }
 
 /// The options with what is left to choose chosen, and why, on standard output: the dispatcher for the first
@@ -309,32 +359,18 @@ std::vector<schedule::EpPlan> contenders(const LayerBenchOptions& options) {
 
 int run_layer_bench(const LayerBenchOptions& options, const comm::ProcessGrid& grid) {
   const kernels::ThreadLimit limit(options.threads);
+  const bool traced = !options.trace_folder.empty();
+  if (traced && grid.rank() == 0) {
+    make_folder(options.trace_folder);
+  }
   Layer layer(options, grid);
   const RoutedTokens tokens = layer.routed_tokens();
-  const std::vector<std::int64_t> counts = tokens.expert_counts();
-  ExpertProducts products({options.hidden, options.ffn, options.dtype},
-                          std::span(counts).subspan(static_cast<std::size_t>(layer.shard().begin()),
-                                                    static_cast<std::size_t>(layer.shard().local())),
-                          options.training);
-  const auto sample_products = [&] {
-    comm::barrier(grid.world());
-    return comm::all_reduce(grid.world(), products.sample(), comm::ReduceOp::max);
-  };
   std::vector<std::unique_ptr<Contender>> all;
   for (const schedule::EpPlan& plan : contenders(with_choices(options, layer.config(), grid))) {
     all.push_back(std::make_unique<Contender>(layer, grid, plan));
-    all.back()->warm_up();
   }
-  static_cast<void>(sample_products());
-  const Wire before = measure_wire(grid);
-  for (int round = 0; round < options.rounds; ++round) {
-    const double floor = sample_products();
-    for (const auto& contender : all) {
-      contender->measure(floor, before);
-    }
-  }
-  const Wire after = measure_wire(grid);
-  const Wire& wire = after.bytes_per_s > before.bytes_per_s ? after : before;
+  const Wire wire = take_turns(options, grid, layer.products(tokens), all);
+
   const RoutingCount routing = count_routing(tokens);
   std::vector<LayerResult> results;
   for (const auto& contender : all) {
@@ -342,6 +378,9 @@ int run_layer_bench(const LayerBenchOptions& options, const comm::ProcessGrid& g
     result.routing = routing;
     result.row_bytes = options.hidden * size_of(options.dtype);
     result.exchanges = options.training ? 4 : 2;
+    if (traced) {
+      contender->write_trace(options.trace_folder);
+    }
   }
   if (grid.rank() == 0) {
     print(options, grid, wire, results);

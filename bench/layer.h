@@ -38,6 +38,7 @@ struct LayerBenchOptions {
   int rounds = 9;  // measured, after one to warm up
   int threads = 0;
   std::string json_path;
+  std::string trace_folder;  // for the trace of each contender's round of median time; empty: none
 };
 
 /// Every combination once: a window is the continuous pipeline's alone, so others have the first.

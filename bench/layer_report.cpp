@@ -15,6 +15,11 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+std::size_t median_round(const LayerResult& result) {
+  const auto round = std::ranges::find(result.seconds, median(result.seconds));
+  return static_cast<std::size_t>(round - result.seconds.begin());
+}
+
 double floor_ratio(const LayerResult& result) {
   std::vector<double> ratios;
   for (std::size_t round = 0; round < result.seconds.size(); ++round) {
@@ -40,6 +45,18 @@ comm::RowTraffic expected_bytes(const LayerResult& result) {
   return {.intra_node = rows.intra_node * bytes, .inter_node = rows.inter_node * bytes};
 }
 
+std::string name_of(const schedule::EpPlan& plan) {
+  std::string name = fmt::format("{}-chunks{}-{}", schedule::name_of(plan.dispatcher), plan.chunking.chunks,
+                                 schedule::name_of(plan.pipeline));
+  if (plan.pipeline == schedule::ChunkPipeline::continuous) {
+    name += fmt::format("-window{}", plan.window);
+  }
+  if (plan.recompute != schedule::MoeRecompute::none) {
+    name += fmt::format("-recompute-{}", schedule::name_of(plan.recompute));
+  }
+  return name;
+}
+
 std::string layer_table(std::span<const LayerResult> results) {
   std::string table = fmt::format(
       "{:<19} {:>3} {:<10} {:>3} {:<9} {:>9} {:>9} {:>7} {:>8} {:>8} {:>6} {:>7} {:>7} {:>9} {:>10} {:>10} "
@@ -52,11 +69,11 @@ std::string layer_table(std::span<const LayerResult> results) {
     table += fmt::format(
         "{:<19} {:>3} {:<10} {:>3} {:<9} {:>9.2f} {:>9.2f} {:>5.2f} x {:>8.2f} {:>8.2f} {:>4.2f} x {:>5.1f} "
         "% {:>5.1f} % {:>9.1f} {:>10.2f} {:>10.2f} {:>6}\n",
-        name_of(result.plan.dispatcher), result.plan.chunking.chunks, name_of(result.plan.pipeline),
-        result.plan.window, name_of(result.plan.recompute), median(result.seconds) * 1e3,
-        *std::ranges::min_element(result.seconds) * 1e3, speedup(result, results.front()),
-        median(result.matmul_floor_s) * 1e3, result.wire_floor_s * 1e3, floor_ratio(result),
-        median(result.exposed_fraction) * 100.0, median(result.exposed_bound) * 100.0,
+        schedule::name_of(result.plan.dispatcher), result.plan.chunking.chunks,
+        schedule::name_of(result.plan.pipeline), result.plan.window, schedule::name_of(result.plan.recompute),
+        median(result.seconds) * 1e3, *std::ranges::min_element(result.seconds) * 1e3,
+        speedup(result, results.front()), median(result.matmul_floor_s) * 1e3, result.wire_floor_s * 1e3,
+        floor_ratio(result), median(result.exposed_fraction) * 100.0, median(result.exposed_bound) * 100.0,
         static_cast<double>(result.peak_expert_activation_bytes) / (1 << 20),
         static_cast<double>(result.bytes_intra_node) / 1e6,
         static_cast<double>(result.bytes_inter_node) / 1e6, sent == expected_bytes(result) ? "yes" : "NO");
@@ -69,11 +86,11 @@ nlohmann::json layer_json(std::span<const LayerResult> results) {
   for (const LayerResult& result : results) {
     const comm::RowTraffic expected = expected_bytes(result);
     array.push_back({{"chunks", result.plan.chunking.chunks},
-                     {"pipeline", name_of(result.plan.pipeline)},
+                     {"pipeline", schedule::name_of(result.plan.pipeline)},
                      {"window", result.plan.window},
-                     {"dispatcher", name_of(result.plan.dispatcher)},
+                     {"dispatcher", schedule::name_of(result.plan.dispatcher)},
                      {"recompute", result.plan.recompute != schedule::MoeRecompute::none},
-                     {"recompute_level", name_of(result.plan.recompute)},
+                     {"recompute_level", schedule::name_of(result.plan.recompute)},
                      {"median_ms", median(result.seconds) * 1e3},
                      {"min_ms", *std::ranges::min_element(result.seconds) * 1e3},
                      {"speedup", speedup(result, results.front())},

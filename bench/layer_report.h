@@ -1,6 +1,7 @@
 // What `expedite bench layer` and `expedite bench dispatch` found out about each contender: table and JSON.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -36,10 +37,15 @@ struct LayerResult {
 /// The middle one, of an even number the upper of the two. Throws Error when there are none.
 [[nodiscard]] double median(std::vector<double> values);
 
+/// The round whose time is the median.
+[[nodiscard]] std::size_t median_round(const LayerResult& result);
 /// Median over rounds of the time over the larger floor of that round.
 [[nodiscard]] double floor_ratio(const LayerResult& result);
 /// Median over rounds of how many times as fast `result` was as `base` in the same round.
 [[nodiscard]] double speedup(const LayerResult& result, const LayerResult& base);
+
+/// "alltoall-chunks4-continuous-window2", with "-recompute-full" or "-recompute-activation" where it is.
+[[nodiscard]] std::string name_of(const schedule::EpPlan& plan);
 
 /// A line per contender, with its speed relative to the first.
 [[nodiscard]] std::string layer_table(std::span<const LayerResult> results);

@@ -102,6 +102,8 @@ void add_measurement(CLI::App& command, LayerOptions& options) {
   command.add_option("--cluster", o.cluster_path, "What expedite probe wrote, for the choices left to auto")
       ->check(CLI::ExistingFile);
   command.add_option("--json", o.json_path, "Write the results to this file too");
+  command.add_option("--trace", o.trace_folder,
+                     "Write a trace of each contender's round of median time into this folder");
   add_job_options(command, options.job);
 }
 

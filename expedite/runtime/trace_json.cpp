@@ -9,8 +9,11 @@
 #include <iterator>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "expedite/base/error.h"
+#include "expedite/comm/clock.h"
+#include "expedite/comm/collectives.h"
 
 namespace expedite::runtime {
 namespace {
@@ -200,6 +203,19 @@ void write_chrome_trace(const std::filesystem::path& path, std::span<const RankT
   file.write(json.data(), static_cast<std::streamsize>(json.size()));
   file.close();
   require(!file.fail(), "could not write all of the trace {}; is the disk full?", path.string());
+}
+
+void write_chrome_trace(const std::filesystem::path& path, const comm::Communicator& world,
+                        std::vector<TraceEvent> events) {
+  const RankTrace mine = {
+      .rank = world.rank(), .clock_offset = comm::estimate_clock_offset(world), .events = std::move(events)};
+  std::vector<RankTrace> all;
+  for (const std::vector<std::byte>& packed : comm::gather_bytes(world, pack(mine), 0)) {
+    all.push_back(unpack(packed));
+  }
+  if (world.rank() == 0) {
+    write_chrome_trace(path, all);
+  }
 }
 
 }  // namespace expedite::runtime

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "expedite/comm/communicator.h"
 #include "expedite/runtime/trace.h"
 
 namespace expedite::runtime {
@@ -31,5 +32,8 @@ struct RankTrace {
 [[nodiscard]] std::string to_chrome_json(std::span<const RankTrace> ranks);
 /// Writes that to a file; an Error names the file.
 void write_chrome_trace(const std::filesystem::path& path, std::span<const RankTrace> ranks);
+/// Likewise what every rank gives, on rank 0's clock; rank 0 writes. Collective over `world`.
+void write_chrome_trace(const std::filesystem::path& path, const comm::Communicator& world,
+                        std::vector<TraceEvent> events);
 
 }  // namespace expedite::runtime

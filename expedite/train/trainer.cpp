@@ -5,7 +5,6 @@
 #include <fstream>
 
 #include "expedite/base/log.h"
-#include "expedite/comm/clock.h"
 #include "expedite/comm/collectives.h"
 #include "expedite/runtime/trace_json.h"
 #include "expedite/train/metrics.h"
@@ -75,7 +74,6 @@ class Trainer {
   bool finish_step(std::int64_t done);
   [[nodiscard]] bool any_rank_was_signalled() const;
   void show_progress(std::int64_t done);
-  void write_trace();
 
   const TrainConfig& config_;
   const comm::ProcessGrid& grid_;
@@ -195,19 +193,6 @@ void Trainer::show_progress(std::int64_t done) {
                      .seconds_left = per_step * static_cast<double>(config_.train.steps - done)});
 }
 
-void Trainer::write_trace() {
-  const runtime::RankTrace mine = {.rank = grid_.rank(),
-                                   .clock_offset = comm::estimate_clock_offset(grid_.world()),
-                                   .events = training_.trace().events()};
-  std::vector<runtime::RankTrace> all;
-  for (const std::vector<std::byte>& packed : comm::gather_bytes(grid_.world(), runtime::pack(mine), 0)) {
-    all.push_back(runtime::unpack(packed));
-  }
-  if (leads()) {
-    runtime::write_chrome_trace(config_.run_dir() / "trace.json", all);
-  }
-}
-
 TrainSummary Trainer::run() {
   prepare_run();
   loop_begin_ = Clock::now();
@@ -236,7 +221,7 @@ bool Trainer::finish_step(std::int64_t done) {
   const std::int64_t last_traced = config_.trace.first_step + config_.trace.steps - 1;
   if (config_.trace.steps > 0 && first_step_ < last_traced &&
       (done == last_traced || (last && done < last_traced))) {
-    write_trace();
+    runtime::write_chrome_trace(config_.run_dir() / "trace.json", grid_.world(), training_.trace().events());
   }
   // Saved first: whoever sends a signal may not wait for a validation, and then gets none.
   const bool save_now = last || due(config_.checkpoint.save_interval);

@@ -34,6 +34,15 @@ TEST(LayerReport, TakesMedians) {
   EXPECT_THROW(static_cast<void>(median({})), Error);
 }
 
+TEST(LayerReport, NamesAContender) {
+  LayerResult result = result_of({0.2, 0.1, 0.3});
+  EXPECT_EQ(median_round(result), 0U);
+  EXPECT_EQ(name_of(result.plan), "zero_redundancy-chunks4-pairwise-recompute-full");
+  result.plan.pipeline = ChunkPipeline::continuous;
+  result.plan.recompute = schedule::MoeRecompute::none;
+  EXPECT_EQ(name_of(result.plan), "zero_redundancy-chunks4-continuous-window3");
+}
+
 TEST(LayerReport, RatiosAreTakenWithinARound) {
   // The machine is three times slower in the last round, for both.
   const LayerResult base = result_of({0.2, 0.2, 0.6});

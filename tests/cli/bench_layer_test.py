@@ -10,11 +10,11 @@ LAB = Path(harness.PROGRAM).with_name("lab")
 NO_LAB = 3
 SHAPE = ["--tokens", 40, "--hidden", 32, "--experts", 8, "--topk", 3, "--dtype", "f32", "--rounds", 2]
 KEYS = {
-    "chunks", "pipeline", "window", "dispatcher", "recompute", "recompute_level", "median_ms", "min_ms", "speedup", "matmul_floor_ms",
-    "wire_floor_ms", "floor_ratio", "exposed_fraction", "exposed_bound_fraction", "peak_expert_activation_bytes", "metadata_exchanges",
-    "bytes_intra_node", "bytes_inter_node", "expected_bytes_intra_node", "expected_bytes_inter_node", "row_bytes",
-    "exchanges", "copies_to_other_ranks", "copies_to_other_nodes", "distinct_token_rank_pairs",
-    "distinct_token_node_pairs",
+    "chunks", "pipeline", "window", "dispatcher", "recompute", "recompute_level", "median_ms", "min_ms", "speedup",
+    "matmul_floor_ms", "wire_floor_ms", "floor_ratio", "exposed_fraction", "exposed_bound_fraction",
+    "peak_expert_activation_bytes", "metadata_exchanges", "bytes_intra_node", "bytes_inter_node",
+    "expected_bytes_intra_node", "expected_bytes_inter_node", "row_bytes", "exchanges", "copies_to_other_ranks",
+    "copies_to_other_nodes", "distinct_token_rank_pairs", "distinct_token_node_pairs",
 }  # fmt: skip
 DISPATCHERS = ["alltoall", "zero_redundancy", "hierarchical", "hierarchical_dedup"]
 
@@ -102,6 +102,42 @@ class BenchLayer(harness.Case):
         if trial.returncode == NO_LAB:
             self.skipTest(f"this machine allows no lab: {trial.stderr}")
         self.check_bytes("--lab", "2x2", tokens=37, nodes=2)
+
+    def test_traces_hold_a_run_of_each_contender(self):
+        _, results = self.bench(
+            "layer", *SHAPE, "--ffn", 16, "--ranks", 2, "--chunks", "1,4", "--pipeline", "continuous,none",
+            "--recompute", "no,yes", "--trace", "new/traces",
+        )  # fmt: skip
+        self.assertEqual(
+            sorted(path.name for path in (self.folder / "new/traces").iterdir()),
+            sorted(
+                f"alltoall-chunks{chunks}-{pipeline}{recompute}.json"
+                for chunks in (1, 4)
+                for pipeline in ("continuous-window2", "none")
+                for recompute in ("", "-recompute-full")
+            ),
+        )
+        for result in results:
+            name = f"alltoall-chunks{result['chunks']}-{result['pipeline']}"
+            name += "-window2" if result["pipeline"] == "continuous" else ""
+            name += "-recompute-full" if result["recompute"] else ""
+            events = json.loads((self.folder / f"new/traces/{name}.json").read_text())["traceEvents"]
+            for rank in (0, 1):
+                tasks = [e for e in events if e["ph"] == "X" and e["pid"] == rank]
+                for op in ("dispatch", "combine"):  # forward and backward, of one run
+                    self.assertEqual(sum(e["cat"] == op for e in tasks), 2 * result["chunks"], name)
+                again = sum(e["args"]["pass"] == "recompute" for e in tasks)
+                self.assertEqual(again, result["chunks"] if result["recompute"] else 0)
+                begin, end = min(e["ts"] for e in tasks), max(e["ts"] + e["dur"] for e in tasks)
+                self.assertLessEqual(end - begin, 1e3 * result["median_ms"])
+
+    def test_traces_need_a_folder(self):
+        (self.folder / "file").write_text("")
+        for path in ("file", "file/below"):
+            process = self.start("bench", "layer", *SHAPE, "--ffn", 16, "--ranks", 2, "--trace", path)
+            self.assertNotEqual(process.wait(), 0)
+            self.assertIn(f"{path}: cannot make a folder for traces", process.stderr)
+            self.assertEqual(process.stdout, "")
 
     def test_mistakes_are_told_before_anything_starts(self):
         for arguments, text in (
