@@ -205,7 +205,9 @@ TEST(DispatchCost, WorksForRandomPlacements) {
     EXPECT_LE(bytes(Dispatcher::zero_redundancy), bytes(Dispatcher::alltoall) + slack);
     const DispatcherChoice choice = choose_dispatcher(cluster, layer);
     for (const Dispatcher each : kDispatchers) {
-      EXPECT_LE(choice.cost.seconds, 1.031 * dispatch_cost(cluster, layer, each).seconds);
+      const bool flat = each == Dispatcher::alltoall || each == Dispatcher::zero_redundancy;
+      EXPECT_LE(choice.cost.seconds,
+                1.031 / (flat ? 1.0 : 0.75) * dispatch_cost(cluster, layer, each).seconds);
     }
     EXPECT_TRUE(choice.reason.starts_with(name_of(choice.dispatcher))) << choice.reason;
   }
@@ -217,9 +219,16 @@ TEST(ChooseDispatcher, TakesTheFastestAndSaysWhy) {
   EXPECT_NE(choice.reason.find("between nodes (0.0625 GB/s per rank)"), std::string::npos) << choice.reason;
   EXPECT_NE(choice.reason.find(" ms alltoall,"), std::string::npos) << choice.reason;
   EXPECT_EQ(choice.reason.find('\n'), std::string::npos);
-  // Half of the tokens want the other node.
-  EXPECT_EQ(choose_dispatcher(cluster_of(2, 2, 1.25e8), layer_on(2, 2, 32, 2)).dispatcher,
+  // 95 % of tokens want the other node, and 1.4 of its ranks.
+  EXPECT_EQ(choose_dispatcher(cluster_of(2, 2, 1.25e8), layer_on(2, 2, 32, 4)).dispatcher,
             Dispatcher::hierarchical_dedup);
+}
+
+TEST(ChooseDispatcher, TwoLevelsMustSaveAQuarter) {
+  // 76 % of tokens want the other node, and 0.89 of its ranks.
+  const DispatcherChoice choice = choose_dispatcher(cluster_of(2, 2, 1.25e8), layer_on(2, 2, 32, 2));
+  EXPECT_EQ(choice.dispatcher, Dispatcher::zero_redundancy);
+  EXPECT_NE(choice.reason.find("simpler than hierarchical_dedup"), std::string::npos) << choice.reason;
 }
 
 TEST(ChooseDispatcher, TakesTheSimplestOfEquals) {
