@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
-"""Draws a run's trace.json as an SVG timeline: a row per rank and stream, a colour per kind of operation.
+"""Draws traces as an SVG timeline: a row per rank and stream, a colour per kind of operation.
 
     tools/plot_trace.py runs/demo/trace.json step.svg --step 1 --ranks 0,1
     tools/plot_trace.py runs/demo/trace.json part.svg --ranks 0 --from 120 --to 180
+    tools/plot_trace.py none.json pairwise.json overlap.svg --ranks 0 --panels "one by one,two by two"
 
-Communication that a rank's compute waited for is marked under its compute row. Python's standard library only.
+Several traces stand one above the other on one time axis. Communication that a rank's compute waited for is marked in
+and under its compute row. Python's standard library only.
 """
 
 import argparse
 import json
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 
 import svg
 
@@ -19,23 +23,56 @@ KINDS = [
     ("dense MLP", "#5a9aa8", ("dense_mlp",)),
     ("router", "#8a63b8", ("router",)),
     ("permute, unpermute", "#b79ad1", ("permute", "unpermute")),
+    ("sum inside the node", "#a07a9c", ("node_sum",)),
     ("experts", "#d9822b", ("experts",)),
+    ("shared experts", "#b5563a", ("shared_experts",)),
     ("embedding, loss", "#8d7355", ("embedding", "loss")),
+    ("ends of the layer", "#a39a8c", ("boundary",)),
     ("optimizer", "#5b6570", ("optimizer", "gradient_norm")),
     ("dispatch", "#2f8f5b", ("dispatch",)),
     ("combine", "#7bbf4f", ("combine",)),
-    ("counts, sums", "#b9b03c", ("metadata", "loads", "statistics")),
+    ("routing, sums, notices", "#b9b03c", ("metadata", "loads", "statistics", "retire")),
     ("gradient reduction", "#c05a7c", ("reduce_dense", "reduce_experts")),
 ]
 KIND_OF = {op: kind for kind in KINDS for op in kind[2]}
 SHADES = {"input_grad": 0.25, "weight_grad": 0.5, "recompute": 0.65}
-EXPOSED = "#d1242f"
+WORDS = {"input_grad": " dX", "weight_grad": " dW", "recompute": " again"}
+EXPOSED, EXPOSED_PALE = "#d1242f", "#f7cfd0"
 STREAMS = ["compute", "prefetch", "intra", "inter", "reduce"]
 
 WIDTH = 1000
 LEFT, RIGHT = 128, 16
-ROW, GAP, RANK_GAP = 22, 3, 14
+ROW, GAP, RANK_GAP, PANEL_GAP, CAPTION = 22, 3, 14, 22, 20
 LABEL_SIZE = 10.5
+
+
+@dataclass
+class Panel:
+    """What is drawn of one trace: tasks from `begin` to `end`, in ms."""
+
+    caption: str
+    events: list
+    begin: float
+    end: float
+
+    def rows(self):
+        return sorted({(e["rank"], STREAMS.index(e["stream"])) for e in self.events})
+
+    def height(self):
+        rows = self.rows()
+        ranks = len({rank for rank, _ in rows})
+        return (CAPTION if self.caption else 0) + len(rows) * (ROW + GAP) + (ranks - 1) * RANK_GAP + 5 * ranks
+
+    def waiting(self):
+        """Of the rank that waits most, ms that compute waited for communication, at the end too."""
+        waits = []
+        for rank in {e["rank"] for e in self.events}:
+            mine = [e for e in self.events if e["rank"] == rank]
+            computed = [e for e in mine if e["stream"] == "compute"]
+            last = max((e["end"] for e in computed), default=self.begin)
+            waits.append(sum(min(e["exposed"], e["begin"] - self.begin) for e in computed)
+                         + max(e["end"] for e in mine) - last)
+        return max(waits)
 
 
 def shaded(colour, pass_name):
@@ -56,6 +93,9 @@ def read_events(path):
         "name": e["name"],
         "op": e["cat"],
         "pass": e["args"]["pass"],
+        "layer": e["args"].get("layer", -1),
+        "chunk": e["args"].get("chunk", -1),
+        "chunks": e["args"].get("chunks", 1),
         "begin": e["ts"] / 1e3,
         "end": (e["ts"] + e["dur"]) / 1e3,
         "exposed": e["args"].get("exposed_us", 0.0) / 1e3,
@@ -96,93 +136,135 @@ def draw_legend(picture, events, y):
         picture.text(x + 17, y + 19 * line + 10, name, 11.5)
         x += width
     line += 1
-    picture.text(LEFT, y + 19 * line + 10, "Shades: forward dark, input gradient lighter, weight gradient lightest.",
-                 11.5, svg.FAINT)
+    notes = "Shades: forward dark, input gradient (dX) lighter, weight gradient (dW) lightest."
+    if any(e["chunk"] >= 0 for e in events):
+        notes += " Numbers: chunks."
+    picture.text(LEFT, y + 19 * line + 10, notes, 11.5, svg.FAINT)
     return 19 * (line + 1)
 
 
-def draw_task(picture, event, x, y, width):
+def labels(event, one_layer):
+    """What a task may be called, from the longest to the shortest."""
+    words = WORDS.get(event["pass"], "")
+    layer = f'L{event["layer"]}' if event["layer"] >= 0 and not one_layer else ""
+    if event["chunk"] < 0:
+        return (f'{layer} {event["op"]}{words}'.strip(), event["op"] + words, layer)
+    first, last = event["chunk"], event["chunk"] + event["chunks"] - 1
+    chunk = f"{first}" if first == last else f"{first}-{last}"
+    name = f"{layer} {chunk}".strip()
+    return (f'{name} {event["op"]}{words}', name + words, name, chunk)
+
+
+def draw_task(picture, event, x, y, width, one_layer):
     colour = shaded(KIND_OF[event["op"]][1], event["pass"])
     duration = event["end"] - event["begin"]
     # A hair of the plate between neighbours, where there is room for it.
     picture.rect(x, y, max(width - (0.6 if width > 2 else 0), 0.4), ROW, colour, f'{event["name"]}: {duration:.2f} ms')
-    layer = event["name"].split(" ")[0] if event["name"].startswith("L") else ""
     dark = event["pass"] == "forward" or event["op"] in ("optimizer", "gradient_norm")
-    words = {"input_grad": " dX", "weight_grad": " dW"}.get(event["pass"], "")
-    for label in (f'{layer} {event["op"]}{words}'.strip(), event["op"] + words, layer):
-        if label and svg.text_width(label, LABEL_SIZE) + 6 < width:
+    for label in labels(event, one_layer):
+        if label and svg.text_width(label, LABEL_SIZE) + (3 if label.isdigit() else 6) < width:
             picture.text(x + width / 2, y + ROW / 2 + 3.8, label, LABEL_SIZE, "#ffffff" if dark else svg.INK, "middle")
             return
 
 
-def draw(events, begin, end, title, path):
-    rows = sorted({(e["rank"], STREAMS.index(e["stream"])) for e in events})
-    ranks = sorted({rank for rank, _ in rows})
-    top = 84 if title else 62
-    body = len(rows) * (ROW + GAP) + (len(ranks) - 1) * RANK_GAP + 5 * len(ranks)
-    picture = svg.Svg(WIDTH, top + body + 70)
-    scale = (WIDTH - LEFT - RIGHT) / (end - begin)
-    if title:
-        picture.text(16, 26, title, 15, font_weight=600)
-    legend = draw_legend(picture, events, 40 if title else 18)
-    top = (40 if title else 18) + legend + 8
-    bottom = top + body
-    picture.height = bottom + 40
-
-    for tick in svg.ticks(0, end - begin, 10):
-        x = LEFT + tick * scale
-        picture.line(x, top - 2, x, bottom + 2, svg.GRID)
-        picture.text(x, bottom + 17, f"{tick:g}", 11.5, svg.FAINT, "middle")
-    picture.text(WIDTH - RIGHT, bottom + 32, "time in ms", 11.5, svg.FAINT, "end")
-
-    y, previous = top, None
-    for rank, stream in rows:
+def draw_panel(picture, panel, y, scale):
+    if panel.caption:
+        length, waiting = panel.end - panel.begin, panel.waiting()
+        picture.text(LEFT, y + 12, panel.caption, 12.5, font_weight=600)
+        picture.text(WIDTH - RIGHT, y + 12, f"{length:.0f} ms, of which compute waits {waiting:.0f} ms"
+                     f" ({waiting / length:.0%})", 11.5, svg.FAINT, "end")
+        y += CAPTION
+    one_layer = len({e["layer"] for e in panel.events if e["op"] == "experts"}) <= 1
+    right_end = LEFT + (panel.end - panel.begin) * scale
+    previous = None
+    for rank, stream in panel.rows():
         if rank != previous:
             y += RANK_GAP if previous is not None else 0
             picture.text(16, y + ROW / 2 + 4.5, f"rank {rank}", 12, font_weight=600)
             previous = rank
         picture.text(LEFT - 8, y + ROW / 2 + 4.5, STREAMS[stream], 11.5, svg.FAINT, "end")
-        picture.rect(LEFT, y, WIDTH - LEFT - RIGHT, ROW, "#f0f0ed")
-        mine = [e for e in events if e["rank"] == rank and e["stream"] == STREAMS[stream]]
+        picture.rect(LEFT, y, right_end - LEFT, ROW, "#f0f0ed")
+        mine = [e for e in panel.events if e["rank"] == rank and e["stream"] == STREAMS[stream]]
         for event in mine:
-            left, right = max(event["begin"], begin), min(event["end"], end)
-            draw_task(picture, event, LEFT + (left - begin) * scale, y, (right - left) * scale)
-        if STREAMS[stream] == "compute":
-            for event in mine:
-                left = max(event["begin"] - event["exposed"], begin)
-                if event["exposed"] > 0 and event["begin"] > left:
-                    picture.rect(LEFT + (left - begin) * scale, y + ROW + 1, (event["begin"] - left) * scale, 4, EXPOSED)
-            y += 5
-        y += ROW + GAP
+            if STREAMS[stream] == "compute" and event["exposed"] > 0:
+                draw_wait(picture, max(event["begin"] - event["exposed"], panel.begin) - panel.begin,
+                          event["begin"] - panel.begin, y, scale)
+        for event in mine:
+            left, right = max(event["begin"], panel.begin), min(event["end"], panel.end)
+            draw_task(picture, event, LEFT + (left - panel.begin) * scale, y, (right - left) * scale, one_layer)
+        y += ROW + GAP + (5 if STREAMS[stream] == "compute" else 0)
+
+
+def draw_wait(picture, begin, end, y, scale):
+    if end > begin:
+        x, width = LEFT + begin * scale, (end - begin) * scale
+        picture.rect(x, y, width, ROW, EXPOSED_PALE)
+        picture.rect(x, y + ROW + 1, width, 4, EXPOSED, f"compute waits {end - begin:.2f} ms for communication")
+
+
+def draw(panels, title, path):
+    picture = svg.Svg(WIDTH, 0)
+    if title:
+        picture.text(16, 26, title, 15, font_weight=600)
+    top = 40 if title else 18
+    top += draw_legend(picture, [e for panel in panels for e in panel.events], top) + (14 if len(panels) > 1 else 8)
+    bottom = top + sum(panel.height() for panel in panels) + (len(panels) - 1) * PANEL_GAP
+    picture.height = bottom + 40
+    length = max(panel.end - panel.begin for panel in panels)
+    scale = (WIDTH - LEFT - RIGHT) / length
+
+    y = top
+    for panel in panels:
+        first_row = y + (CAPTION if panel.caption else 0)
+        for tick in svg.ticks(0, length, 12):
+            x = LEFT + tick * scale
+            picture.line(x, first_row - 2, x, y + panel.height() + 2, svg.GRID)
+        draw_panel(picture, panel, y, scale)
+        y += panel.height() + PANEL_GAP
+    for tick in svg.ticks(0, length, 12):
+        picture.text(LEFT + tick * scale, bottom + 17, f"{tick:g}", 11.5, svg.FAINT, "middle")
+    picture.text(WIDTH - RIGHT, bottom + 32, "time in ms", 11.5, svg.FAINT, "end")
     picture.write(path)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("trace")
-    parser.add_argument("svg")
-    parser.add_argument("--step", type=int, help="only this step of the trace, from 0")
-    parser.add_argument("--ranks", help="only these, as in 0,1")
-    parser.add_argument("--from", dest="begin", type=float, help="ms after the step's (or trace's) begin")
-    parser.add_argument("--to", dest="end", type=float, help="ms after the step's (or trace's) begin")
-    parser.add_argument("--title")
-    arguments = parser.parse_args()
-
-    events = read_events(arguments.trace)
+def select(path, arguments):
+    """The events of a trace that the arguments want, and from when to when."""
+    events = read_events(path)
     if arguments.step is not None:
         events = select_step(events, arguments.step)
     if arguments.ranks:
         wanted = {int(rank) for rank in arguments.ranks.split(",")}
         events = [e for e in events if e["rank"] in wanted]
     if not events:
-        sys.exit("nothing to draw: the trace has no such tasks")
+        sys.exit(f"nothing to draw: {path} has no such tasks")
     zero = min(e["begin"] for e in events)
     begin = zero + (arguments.begin or 0.0)
     end = max(e["end"] for e in events) if arguments.end is None else zero + arguments.end
     events = [e for e in events if e["end"] > begin and e["begin"] < end]
     if not events or end <= begin:
-        sys.exit("nothing to draw between --from and --to")
-    draw(events, begin, end, arguments.title, arguments.svg)
+        sys.exit(f"nothing to draw of {path} between --from and --to")
+    return events, begin, end
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("traces", nargs="+", metavar="trace")
+    parser.add_argument("svg")
+    parser.add_argument("--step", type=int, help="only this step of each trace, from 0")
+    parser.add_argument("--ranks", help="only these, as in 0,1")
+    parser.add_argument("--from", dest="begin", type=float, help="ms after the step's (or trace's) begin")
+    parser.add_argument("--to", dest="end", type=float, help="ms after the step's (or trace's) begin")
+    parser.add_argument("--title")
+    parser.add_argument("--panels", help="what to call each of several traces, separated by commas; else the files' names")
+    arguments = parser.parse_args()
+
+    captions = [Path(trace).stem if len(arguments.traces) > 1 else "" for trace in arguments.traces]
+    if arguments.panels:
+        captions = arguments.panels.split(",")
+        if len(captions) != len(arguments.traces):
+            sys.exit(f"--panels names {len(captions)} of {len(arguments.traces)} traces")
+    draw([Panel(caption, *select(trace, arguments))
+          for caption, trace in zip(captions, arguments.traces, strict=True)], arguments.title, arguments.svg)
 
 
 if __name__ == "__main__":
