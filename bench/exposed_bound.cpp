@@ -6,9 +6,9 @@
 namespace expedite::bench {
 namespace {
 
-using runtime::TraceEvent;
 using schedule::Op;
 using schedule::Pass;
+using tracing::TraceEvent;
 
 double seconds_of(const TraceEvent& event) {
   return static_cast<double>(event.end - event.begin) * 1e-9;

@@ -7,8 +7,8 @@
 
 #include "expedite/comm/link_probe.h"
 #include "expedite/cost/chunk_overlap.h"
-#include "expedite/runtime/trace.h"
 #include "expedite/schedule/ep_plan.h"
+#include "expedite/tracing/trace.h"
 
 namespace expedite::bench {
 
@@ -18,7 +18,7 @@ struct LayerTimes {
   cost::ChunkTimes forward;
   cost::ChunkTimes backward;  // of no chunks when nothing ran backward
 };
-[[nodiscard]] LayerTimes layer_times(std::span<const runtime::TraceEvent> events, int chunks,
+[[nodiscard]] LayerTimes layer_times(std::span<const tracing::TraceEvent> events, int chunks,
                                      comm::LinkLevel level, double bytes_per_s);
 
 /// cost::overlap of both directions.

@@ -21,7 +21,7 @@
 #include "expedite/model/engine.h"
 #include "expedite/model/moe_layer.h"
 #include "expedite/model/quick_cluster.h"
-#include "expedite/runtime/trace_json.h"
+#include "expedite/runtime/write_trace.h"
 
 namespace expedite::bench {
 namespace {
@@ -176,10 +176,10 @@ class Contender {
     layer_.run(*engine_);
     result_.seconds.push_back(slowest(seconds() - begin));
     result_.matmul_floor_s.push_back(matmul_floor_s);
-    const runtime::StepStatistics statistics = engine_->trace().statistics();
+    const tracing::StepStatistics statistics = engine_->trace().statistics();
     const auto wall = static_cast<double>(std::max<std::int64_t>(statistics.wall, 1));
     result_.exposed_fraction.push_back(slowest(static_cast<double>(statistics.exposed_communication) / wall));
-    std::vector<runtime::TraceEvent> events = engine_->trace().events();
+    std::vector<tracing::TraceEvent> events = engine_->trace().events();
     const LayerTimes times =
         layer_times(events, result_.plan.chunking.chunks, wire.level, wire.bytes_per_s / grid_.local_size());
     result_.exposed_bound.push_back(slowest(exposed_bound_s(result_.plan, times) * 1e9 / wall));
@@ -207,10 +207,10 @@ class Contender {
     return comm::all_reduce(grid_.world(), value, comm::ReduceOp::max);
   }
 
-  void count(const runtime::StepStatistics& statistics, std::span<const runtime::TraceEvent> events) {
+  void count(const tracing::StepStatistics& statistics, std::span<const tracing::TraceEvent> events) {
     result_.peak_expert_activation_bytes = comm::all_reduce(
         grid_.world(), layer_.pool().peak_bytes(MemoryCategory::expert_activations), comm::ReduceOp::max);
-    result_.metadata_exchanges = std::ranges::count(events, schedule::Op::metadata, &runtime::TraceEvent::op);
+    result_.metadata_exchanges = std::ranges::count(events, schedule::Op::metadata, &tracing::TraceEvent::op);
     // A node's ranks share its link, so a node is as busy as its ranks on average.
     std::vector<double> inter(static_cast<std::size_t>(grid_.nodes()), 0.0);
     std::vector<double> intra(inter.size(), 0.0);
@@ -232,7 +232,7 @@ class Contender {
   const comm::ProcessGrid& grid_;
   std::unique_ptr<model::Engine> engine_;
   LayerResult result_;
-  std::vector<std::vector<runtime::TraceEvent>> traces_;  // by round
+  std::vector<std::vector<tracing::TraceEvent>> traces_;  // by round
   double busiest_inter_ = 0.0;                            // bytes of a rank
   double busiest_intra_ = 0.0;
 };

@@ -39,8 +39,8 @@ double speedup(const LayerResult& result, const LayerResult& base) {
   return median(ratios);
 }
 
-comm::RowTraffic expected_bytes(const LayerResult& result) {
-  const comm::RowTraffic rows = rows_there_and_back(result.plan.dispatcher, result.routing);
+RowTraffic expected_bytes(const LayerResult& result) {
+  const RowTraffic rows = rows_there_and_back(result.plan.dispatcher, result.routing);
   const std::int64_t bytes = result.exchanges / 2 * result.row_bytes;
   return {.intra_node = rows.intra_node * bytes, .inter_node = rows.inter_node * bytes};
 }
@@ -64,8 +64,7 @@ std::string layer_table(std::span<const LayerResult> results) {
       "dispatcher", "N", "pipeline", "win", "recompute", "median ms", "min ms", "speed", "matmul", "wire",
       "floor", "exposed", "bound", "peak MiB", "intra MB", "inter MB", "routed");
   for (const LayerResult& result : results) {
-    const comm::RowTraffic sent = {.intra_node = result.bytes_intra_node,
-                                   .inter_node = result.bytes_inter_node};
+    const RowTraffic sent = {.intra_node = result.bytes_intra_node, .inter_node = result.bytes_inter_node};
     table += fmt::format(
         "{:<19} {:>3} {:<10} {:>3} {:<9} {:>9.2f} {:>9.2f} {:>5.2f} x {:>8.2f} {:>8.2f} {:>4.2f} x {:>5.1f} "
         "% {:>5.1f} % {:>9.1f} {:>10.2f} {:>10.2f} {:>6}\n",
@@ -84,7 +83,7 @@ std::string layer_table(std::span<const LayerResult> results) {
 nlohmann::json layer_json(std::span<const LayerResult> results) {
   auto array = nlohmann::json::array();
   for (const LayerResult& result : results) {
-    const comm::RowTraffic expected = expected_bytes(result);
+    const RowTraffic expected = expected_bytes(result);
     array.push_back({{"chunks", result.plan.chunking.chunks},
                      {"pipeline", schedule::name_of(result.plan.pipeline)},
                      {"window", result.plan.window},

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bench/routing_count.h"
-#include "expedite/comm/traffic.h"
+#include "expedite/base/row_traffic.h"
 #include "expedite/schedule/ep_plan.h"
 
 namespace expedite::bench {
@@ -32,7 +32,7 @@ struct LayerResult {
 };
 
 /// The bytes of token rows that follow from the routing.
-[[nodiscard]] comm::RowTraffic expected_bytes(const LayerResult& result);
+[[nodiscard]] RowTraffic expected_bytes(const LayerResult& result);
 
 /// The middle one, of an even number the upper of the two. Throws Error when there are none.
 [[nodiscard]] double median(std::vector<double> values);

@@ -63,7 +63,7 @@ RoutingCount count_routing(const RoutedTokens& tokens) {
   return count;
 }
 
-comm::RowTraffic rows_there_and_back(schedule::Dispatcher dispatcher, const RoutingCount& count) {
+RowTraffic rows_there_and_back(schedule::Dispatcher dispatcher, const RoutingCount& count) {
   switch (dispatcher) {
     case schedule::Dispatcher::alltoall:
       return {.intra_node = 2 * (count.copies_to_other_ranks - count.copies_to_other_nodes),

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "expedite/comm/traffic.h"
+#include "expedite/base/row_traffic.h"
 #include "expedite/schedule/dispatcher.h"
 
 namespace expedite::bench {
@@ -38,7 +38,6 @@ struct RoutingCount {
 
 /// Rows to the experts and back, between ranks. The hierarchical dispatchers read rows inside a node, each
 /// expert's copy on its own, and read back one sum for each rank that had any.
-[[nodiscard]] comm::RowTraffic rows_there_and_back(schedule::Dispatcher dispatcher,
-                                                   const RoutingCount& count);
+[[nodiscard]] RowTraffic rows_there_and_back(schedule::Dispatcher dispatcher, const RoutingCount& count);
 
 }  // namespace expedite::bench

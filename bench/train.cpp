@@ -135,7 +135,7 @@ int run_train_bench(const TrainBenchOptions& options, const comm::ProcessGrid& g
     }
     measured.seconds.push_back(spent);
     measured.utilisation.push_back(flop / spent / (0.5 * (before + after)));
-    const runtime::StepStatistics statistics = engine.trace().statistics();
+    const tracing::StepStatistics statistics = engine.trace().statistics();
     for (std::size_t op = 0; op < measured.by_op.size(); ++op) {
       measured.by_op[op].push_back(static_cast<double>(statistics.by_op[op]) * 1e-9);
     }

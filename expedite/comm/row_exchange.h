@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "expedite/base/row_traffic.h"
 #include "expedite/comm/communicator.h"
-#include "expedite/comm/traffic.h"
 
 namespace expedite::comm {
 

@@ -44,7 +44,7 @@ class Engine {
   [[noreturn]] void fail_job(std::string_view reason) { control_.announce_failure(reason); }
 
   void set_observer(Observer observer) { runner_.set_observer(std::move(observer)); }
-  [[nodiscard]] runtime::TraceRecorder& trace() { return trace_; }
+  [[nodiscard]] tracing::TraceRecorder& trace() { return trace_; }
   /// The schedule that the last step ran.
   [[nodiscard]] const schedule::Schedule& schedule() const { return schedule_; }
 
@@ -58,7 +58,7 @@ class Engine {
 
   const comm::ProcessGrid& grid_;
   EngineOptions options_;
-  runtime::TraceRecorder trace_;
+  tracing::TraceRecorder trace_;
   StepRunner runner_;
   std::unique_ptr<runtime::Executor> executor_;
   comm::ControlChannel control_;

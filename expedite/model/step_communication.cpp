@@ -55,7 +55,7 @@ class GatedExchange final : public runtime::PendingCommunication {
     return (!gates_ || gates_->test()) && rows_done;
   }
   [[nodiscard]] std::int64_t bytes() const override { return rows_.bytes() + (gates_ ? gates_->bytes() : 0); }
-  [[nodiscard]] comm::RowTraffic rows() const override { return rows_.rows(); }
+  [[nodiscard]] RowTraffic rows() const override { return rows_.rows(); }
 
  private:
   comm::RowExchange rows_;
@@ -71,7 +71,7 @@ class Announcement final : public runtime::PendingCommunication {
 
   [[nodiscard]] bool test() override { return gather_.test(); }
   [[nodiscard]] std::int64_t bytes() const override { return gather_.bytes() + bytes_to_read_; }
-  [[nodiscard]] comm::RowTraffic rows() const override { return {.intra_node = bytes_to_read_}; }
+  [[nodiscard]] RowTraffic rows() const override { return {.intra_node = bytes_to_read_}; }
 
  private:
   std::int64_t bytes_to_read_;

@@ -138,13 +138,13 @@ class Executor::Impl {
     }
   }
 
-  void complete(Run& run, const Task& task, std::int64_t bytes = 0, const comm::RowTraffic& rows = {}) {
+  void complete(Run& run, const Task& task, std::int64_t bytes = 0, const RowTraffic& rows = {}) {
     for (const schedule::BufferId id : task.releases) {
       run.buffers.release(id, task);
     }
     {
       const Lock lock(mutex_);
-      const TraceEvent event = run.step.end(task.stream, now(), bytes, rows);
+      const tracing::TraceEvent event = run.step.end(task.stream, now(), bytes, rows);
       ++run.changes;
       if (options_.trace != nullptr) {
         options_.trace->record(event);  // under the lock, so that events stand in the order they ended
@@ -339,7 +339,7 @@ class Executor::Impl {
         return false;
       }
       const std::int64_t bytes = slot.pending->bytes();
-      const comm::RowTraffic rows = slot.pending->rows();
+      const RowTraffic rows = slot.pending->rows();
       slot.pending.reset();
       complete(run, task, bytes, rows);
     } catch (...) {

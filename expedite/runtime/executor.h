@@ -10,9 +10,9 @@
 #include "expedite/runtime/buffer_table.h"
 #include "expedite/runtime/status.h"
 #include "expedite/runtime/task_runner.h"
-#include "expedite/runtime/trace.h"
 #include "expedite/schedule/schedule.h"
 #include "expedite/tensor/memory_pool.h"
+#include "expedite/tracing/trace.h"
 
 namespace expedite::runtime {
 
@@ -35,7 +35,7 @@ struct ExecutorOptions {
   /// Nanoseconds; default: comm::steady_nanoseconds.
   std::function<std::int64_t()> clock = {};
   /// Where task times go; null: nowhere.
-  TraceRecorder* trace = nullptr;
+  tracing::TraceRecorder* trace = nullptr;
 };
 
 /// Keeps a compute thread, and a prefetch thread once a schedule needs one, between steps. The thread that

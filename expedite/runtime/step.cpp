@@ -92,23 +92,23 @@ std::int64_t Step::exposed_wait(TaskId id, std::int64_t idle_since, std::int64_t
   return (communication_end == last_end ? now : communication_end) - idle_since;
 }
 
-TraceEvent Step::end(Stream stream, std::int64_t now, std::int64_t bytes, const comm::RowTraffic& rows) {
+tracing::TraceEvent Step::end(Stream stream, std::int64_t now, std::int64_t bytes, const RowTraffic& rows) {
   StreamState& state = at(stream);
   const TaskId id = state.queue[state.next];
   const schedule::Task& ended = task(id);
-  const TraceEvent event{.op = ended.op,
-                         .pass = ended.pass,
-                         .stream = stream,
-                         .layer = ended.layer,
-                         .micro_batch = ended.micro_batch,
-                         .chunk = ended.chunk,
-                         .chunks = ended.chunks,
-                         .begin = state.since,
-                         .end = now,
-                         .wait = stream == Stream::compute ? state.wait : 0,
-                         .exposed = state.exposed,
-                         .bytes = bytes,
-                         .rows = rows};
+  const tracing::TraceEvent event{.op = ended.op,
+                                  .pass = ended.pass,
+                                  .stream = stream,
+                                  .layer = ended.layer,
+                                  .micro_batch = ended.micro_batch,
+                                  .chunk = ended.chunk,
+                                  .chunks = ended.chunks,
+                                  .begin = state.since,
+                                  .end = now,
+                                  .wait = stream == Stream::compute ? state.wait : 0,
+                                  .exposed = state.exposed,
+                                  .bytes = bytes,
+                                  .rows = rows};
   end_[static_cast<std::size_t>(id)] = std::max<std::int64_t>(now, 0);
   state.running = false;
   state.since = now;

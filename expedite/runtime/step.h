@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "expedite/runtime/status.h"
-#include "expedite/runtime/trace.h"
 #include "expedite/schedule/schedule.h"
+#include "expedite/tracing/trace.h"
 
 namespace expedite::runtime {
 
@@ -37,8 +37,8 @@ class Step {
   /// The head of the stream starts.
   void begin(schedule::Stream stream, std::int64_t now);
   /// The running task of the stream is done.
-  TraceEvent end(schedule::Stream stream, std::int64_t now, std::int64_t bytes,
-                 const comm::RowTraffic& rows = {});
+  tracing::TraceEvent end(schedule::Stream stream, std::int64_t now, std::int64_t bytes,
+                          const RowTraffic& rows = {});
 
   [[nodiscard]] Status status(std::int64_t now) const;
 

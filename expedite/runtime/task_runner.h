@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "expedite/comm/traffic.h"
+#include "expedite/base/row_traffic.h"
 #include "expedite/runtime/buffer_table.h"
 #include "expedite/schedule/schedule.h"
 
@@ -21,7 +21,7 @@ class PendingCommunication {
   /// Bytes this rank sends to others, for the trace; 0 if unknown.
   [[nodiscard]] virtual std::int64_t bytes() const { return 0; }
   /// The part of them that are token rows, and what this rank reads from its neighbours' memory.
-  [[nodiscard]] virtual comm::RowTraffic rows() const { return {}; }
+  [[nodiscard]] virtual RowTraffic rows() const { return {}; }
 };
 
 /// Any operation with test() and bytes(), such as those of `comm`, as a PendingCommunication.

@@ -6,7 +6,7 @@
 
 #include "expedite/base/log.h"
 #include "expedite/comm/collectives.h"
-#include "expedite/runtime/trace_json.h"
+#include "expedite/runtime/write_trace.h"
 #include "expedite/train/metrics.h"
 #include "expedite/train/progress.h"
 #include "expedite/train/stop_signal.h"

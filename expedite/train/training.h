@@ -26,7 +26,7 @@ struct TrainingText {
 /// What one optimizer step did.
 struct StepReport {
   model::StepResult result;            // over all ranks, the same on all
-  runtime::StepStatistics statistics;  // of this rank
+  tracing::StepStatistics statistics;  // of this rank
   std::int64_t tokens = 0;             // of all ranks
   double seconds = 0.0;                // on this rank, choosing the sequences included
   double learning_rate = 0.0;
@@ -61,7 +61,7 @@ class Training {
   [[nodiscard]] int threads() const { return threads_; }
   [[nodiscard]] std::int64_t peak_bytes() const { return pool_.peak_bytes(); }
   [[nodiscard]] double epochs() const { return sampler_.epochs_after(config_.train.steps - 1); }
-  [[nodiscard]] const runtime::TraceRecorder& trace() { return engine_.trace(); }
+  [[nodiscard]] const tracing::TraceRecorder& trace() { return engine_.trace(); }
 
  private:
   [[nodiscard]] model::StepOptions step_options(std::int64_t step) const;

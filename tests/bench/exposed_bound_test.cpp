@@ -5,10 +5,10 @@
 namespace expedite::bench {
 namespace {
 
-using runtime::TraceEvent;
 using schedule::Op;
 using schedule::Pass;
 using schedule::Stream;
+using tracing::TraceEvent;
 
 TraceEvent work(Op op, Pass pass, int chunk, std::int64_t milliseconds) {
   return {.op = op, .pass = pass, .stream = Stream::compute, .chunk = chunk, .end = milliseconds * 1'000'000};

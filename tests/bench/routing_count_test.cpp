@@ -15,7 +15,7 @@ RoutedTokens two_by_two(std::int64_t topk, std::vector<std::vector<std::int32_t>
           .chosen = std::move(chosen)};
 }
 
-comm::RowTraffic rows(Dispatcher dispatcher, const RoutedTokens& tokens) {
+RowTraffic rows(Dispatcher dispatcher, const RoutedTokens& tokens) {
   return rows_there_and_back(dispatcher, count_routing(tokens));
 }
 
@@ -32,11 +32,10 @@ TEST(RoutingCount, OneTokenToEveryKindOfPlace) {
   EXPECT_EQ(count.copies_beside_row, 4);  // two on rank 1, two on rank 3
   EXPECT_EQ(count.ranks_beside_row, 2);
 
-  EXPECT_EQ(rows(Dispatcher::alltoall, tokens), (comm::RowTraffic{.intra_node = 4, .inter_node = 6}));
-  EXPECT_EQ(rows(Dispatcher::zero_redundancy, tokens), (comm::RowTraffic{.intra_node = 2, .inter_node = 4}));
-  EXPECT_EQ(rows(Dispatcher::hierarchical, tokens), (comm::RowTraffic{.intra_node = 6, .inter_node = 2}));
-  EXPECT_EQ(rows(Dispatcher::hierarchical_dedup, tokens),
-            (comm::RowTraffic{.intra_node = 6, .inter_node = 2}));
+  EXPECT_EQ(rows(Dispatcher::alltoall, tokens), (RowTraffic{.intra_node = 4, .inter_node = 6}));
+  EXPECT_EQ(rows(Dispatcher::zero_redundancy, tokens), (RowTraffic{.intra_node = 2, .inter_node = 4}));
+  EXPECT_EQ(rows(Dispatcher::hierarchical, tokens), (RowTraffic{.intra_node = 6, .inter_node = 2}));
+  EXPECT_EQ(rows(Dispatcher::hierarchical_dedup, tokens), (RowTraffic{.intra_node = 6, .inter_node = 2}));
   EXPECT_EQ(tokens.expert_counts(), (std::vector<std::int64_t>{1, 0, 1, 1, 1, 0, 1, 1}));
 }
 
@@ -44,7 +43,7 @@ TEST(RoutingCount, ATokenThatStaysCostsOnlyTheDispatcherThatSendsAll) {
   const RoutedTokens tokens = two_by_two(2, {{}, {}, {}, {6, 7, 7, 6}});
   for (const Dispatcher dispatcher : schedule::kDispatchers) {
     EXPECT_EQ(rows(dispatcher, tokens),
-              (comm::RowTraffic{.inter_node = dispatcher == Dispatcher::hierarchical ? 4 : 0}))
+              (RowTraffic{.inter_node = dispatcher == Dispatcher::hierarchical ? 4 : 0}))
         << name_of(dispatcher);
   }
 }

@@ -108,7 +108,7 @@ class CheckingRunner final : public TaskRunner {
 
 TEST(Executor, RespectsOrderInAThousandRandomRuns) {
   MemoryPool pool;
-  TraceRecorder trace(2);
+  tracing::TraceRecorder trace(2);
   Executor executor(pool, {.trace = &trace});
   for (unsigned seed = 0; seed < 50; ++seed) {
     const Schedule schedule =
@@ -337,6 +337,36 @@ TEST(Executor, ReportsWhatStreamsDo) {
   executor.run(schedule, runner);
   EXPECT_TRUE(reported);
   EXPECT_EQ(to_string(executor.status()), "no step is running");
+}
+
+TEST(Executor, RecordsEveryTaskOfAStep) {
+  Schedule schedule;
+  schedule.groups = {{"ep", {0, 1}}};
+  schedule.tasks = {
+      {.op = Op::dispatch, .stream = Stream::intra, .communication = Communication{}},
+      {.op = Op::experts, .after = {0}},
+      {.op = Op::combine, .stream = Stream::intra, .after = {1}, .communication = Communication{}}};
+  MemoryPool pool;
+  tracing::TraceRecorder recorder;
+  Executor executor(pool, {.trace = &recorder});
+  ScriptedRunner runner;
+  runner.on_start = [](const Task&, BufferTable&) {
+    return std::make_unique<PendingUntil>([tests = 0]() mutable { return ++tests == 2; }, 12);
+  };
+  executor.run(schedule, runner);
+  const auto events = recorder.events();
+  ASSERT_EQ(events.size(), 3U);
+  EXPECT_EQ(events[0].op, Op::dispatch);
+  EXPECT_EQ(events[0].bytes, 12);
+  EXPECT_EQ(events[1].op, Op::experts);
+  EXPECT_GT(events[1].exposed, 0);
+  EXPECT_LE(events[1].exposed, events[1].wait);
+  EXPECT_LE(events[0].end, events[1].begin);
+  EXPECT_LE(events[1].end, events[2].begin);
+  const tracing::StepStatistics statistics = recorder.statistics();
+  EXPECT_EQ(statistics.bytes, 24);
+  EXPECT_GE(statistics.exposed_communication, events[1].exposed + events[2].end - events[2].begin);
+  EXPECT_LE(statistics.exposed_communication + statistics.compute_busy, statistics.wall);
 }
 
 TEST(BufferTable, KeepsToWhatTheTaskNames) {

@@ -44,7 +44,7 @@ TEST(Step, FollowsDependenciesAndStreams) {
 
 // Experts wait from 120 on; the dispatch ends at `dispatched`, the prefetch at `prefetched`; they start at
 // `started`.
-TraceEvent experts_event(std::int64_t dispatched, std::int64_t prefetched, std::int64_t started) {
+tracing::TraceEvent experts_event(std::int64_t dispatched, std::int64_t prefetched, std::int64_t started) {
   const Schedule schedule = exchange();
   Step step(schedule, 100);
   step.begin(Stream::compute, 100);
@@ -54,7 +54,7 @@ TraceEvent experts_event(std::int64_t dispatched, std::int64_t prefetched, std::
   (void)step.end(Stream::prefetch, prefetched, 0);
   (void)step.end(Stream::intra, dispatched, 77);
   step.begin(Stream::compute, started);
-  TraceEvent event = step.end(Stream::compute, started + 1, 0);
+  tracing::TraceEvent event = step.end(Stream::compute, started + 1, 0);
   EXPECT_TRUE(step.finished());
   return event;
 }

@@ -102,7 +102,7 @@ void Comparison::compare_observed(const Observed& observed, int rank) const {
 
 void Comparison::compare_exchanges(Rig& rig) const {
   const auto events = rig.engine().trace().events();
-  const auto exchanges = std::ranges::count(events, schedule::Op::metadata, &runtime::TraceEvent::op);
+  const auto exchanges = std::ranges::count(events, schedule::Op::metadata, &tracing::TraceEvent::op);
   const auto sparse_layers = std::ranges::count(problem_.config.sparse, true);
   EXPECT_EQ(exchanges,
             rig.grid().expert_parallel().size() > 1 ? sparse_layers * problem_.batch.micro_batches() : 0);

@@ -1,11 +1,11 @@
-#include "expedite/runtime/trace.h"
+#include "expedite/tracing/trace.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "expedite/base/error.h"
 
-namespace expedite::runtime {
+namespace expedite::tracing {
 
 std::string label(const TraceEvent& event) {
   schedule::Task task;
@@ -83,4 +83,4 @@ std::vector<TraceEvent> TraceRecorder::events() const {
   return all;
 }
 
-}  // namespace expedite::runtime
+}  // namespace expedite::tracing

@@ -1,5 +1,5 @@
 // Recording, statistics, packing, and the file that Perfetto opens.
-#include "expedite/runtime/trace.h"
+#include "expedite/tracing/trace.h"
 
 #include <gtest/gtest.h>
 
@@ -12,11 +12,9 @@
 #include <string>
 
 #include "expedite/base/error.h"
-#include "expedite/runtime/executor.h"
-#include "expedite/runtime/trace_json.h"
-#include "tests/runtime/scripted_runner.h"
+#include "expedite/tracing/trace_json.h"
 
-namespace expedite::runtime {
+namespace expedite::tracing {
 namespace {
 
 using schedule::Op;
@@ -82,36 +80,6 @@ TEST(TraceRecorder, KeepsTheLatestSteps) {
   EXPECT_EQ(events.front().layer, 3);
   EXPECT_EQ(events.back().layer, 4);
   EXPECT_THROW(TraceRecorder(0), Error);
-}
-
-TEST(Trace, OfAStepHoldsEveryTask) {
-  schedule::Schedule schedule;
-  schedule.groups = {{"ep", {0, 1}}};
-  schedule.tasks = {
-      {.op = Op::dispatch, .stream = Stream::intra, .communication = schedule::Communication{}},
-      {.op = Op::experts, .after = {0}},
-      {.op = Op::combine, .stream = Stream::intra, .after = {1}, .communication = schedule::Communication{}}};
-  MemoryPool pool;
-  TraceRecorder recorder;
-  Executor executor(pool, {.trace = &recorder});
-  testing::ScriptedRunner runner;
-  runner.on_start = [](const schedule::Task&, BufferTable&) {
-    return std::make_unique<testing::PendingUntil>([tests = 0]() mutable { return ++tests == 2; }, 12);
-  };
-  executor.run(schedule, runner);
-  const auto events = recorder.events();
-  ASSERT_EQ(events.size(), 3U);
-  EXPECT_EQ(events[0].op, Op::dispatch);
-  EXPECT_EQ(events[0].bytes, 12);
-  EXPECT_EQ(events[1].op, Op::experts);
-  EXPECT_GT(events[1].exposed, 0);
-  EXPECT_LE(events[1].exposed, events[1].wait);
-  EXPECT_LE(events[0].end, events[1].begin);
-  EXPECT_LE(events[1].end, events[2].begin);
-  const StepStatistics statistics = recorder.statistics();
-  EXPECT_EQ(statistics.bytes, 24);
-  EXPECT_GE(statistics.exposed_communication, events[1].exposed + events[2].end - events[2].begin);
-  EXPECT_LE(statistics.exposed_communication + statistics.compute_busy, statistics.wall);
 }
 
 TEST(TracePacking, BringsEverythingBack) {
@@ -204,4 +172,4 @@ TEST(ChromeTrace, IsWrittenToAFile) {
 }
 
 }  // namespace
-}  // namespace expedite::runtime
+}  // namespace expedite::tracing

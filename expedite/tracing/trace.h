@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "expedite/comm/traffic.h"
+#include "expedite/base/row_traffic.h"
 #include "expedite/schedule/schedule.h"
 
-namespace expedite::runtime {
+namespace expedite::tracing {
 
 /// One task's run. Times are nanoseconds of the executor's clock.
 struct TraceEvent {
@@ -25,10 +25,10 @@ struct TraceEvent {
   std::int32_t chunks = 1;  // from `chunk` on
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  std::int64_t wait = 0;       // compute: the stream was idle before the task, for whatever reason
-  std::int64_t exposed = 0;    // compute: the part of `wait` that communication caused
-  std::int64_t bytes = 0;      // communication: as PendingCommunication::bytes() says
-  comm::RowTraffic rows = {};  // likewise
+  std::int64_t wait = 0;     // compute: the stream was idle before the task, for whatever reason
+  std::int64_t exposed = 0;  // compute: the part of `wait` that communication caused
+  std::int64_t bytes = 0;    // communication: as PendingCommunication::bytes() says
+  RowTraffic rows = {};      // likewise
 
   [[nodiscard]] bool operator==(const TraceEvent&) const = default;
 };
@@ -45,7 +45,7 @@ struct StepStatistics {
   /// the last one until the last communication.
   std::int64_t exposed_communication = 0;
   std::int64_t bytes = 0;                            // of all communication
-  comm::RowTraffic rows;                             // likewise
+  RowTraffic rows;                                   // likewise
   std::array<std::int64_t, schedule::kOps> by_op{};  // running, or in flight
 };
 [[nodiscard]] StepStatistics summarize(std::span<const TraceEvent> events, std::int64_t begin,
@@ -80,4 +80,4 @@ class TraceRecorder {
   StepStatistics latest_;
 };
 
-}  // namespace expedite::runtime
+}  // namespace expedite::tracing

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace expedite::comm {
+namespace expedite {
 
 /// Bytes of rows from this rank to others (or read by it from their memory), without what goes beside rows.
 struct RowTraffic {
@@ -18,4 +18,4 @@ struct RowTraffic {
   [[nodiscard]] bool operator==(const RowTraffic&) const = default;
 };
 
-}  // namespace expedite::comm
+}  // namespace expedite

@@ -8,10 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "expedite/comm/communicator.h"
-#include "expedite/runtime/trace.h"
+#include "expedite/tracing/trace.h"
 
-namespace expedite::runtime {
+namespace expedite::tracing {
 
 /// The events of one rank. `clock_offset` (nanoseconds, see comm::estimate_clock_offset) is added to its
 /// times.
@@ -32,8 +31,5 @@ struct RankTrace {
 [[nodiscard]] std::string to_chrome_json(std::span<const RankTrace> ranks);
 /// Writes that to a file; an Error names the file.
 void write_chrome_trace(const std::filesystem::path& path, std::span<const RankTrace> ranks);
-/// Likewise what every rank gives, on rank 0's clock; rank 0 writes. Collective over `world`.
-void write_chrome_trace(const std::filesystem::path& path, const comm::Communicator& world,
-                        std::vector<TraceEvent> events);
 
-}  // namespace expedite::runtime
+}  // namespace expedite::tracing

@@ -1,4 +1,4 @@
-#include "expedite/runtime/trace_json.h"
+#include "expedite/tracing/trace_json.h"
 
 #include <fmt/format.h>
 
@@ -9,13 +9,10 @@
 #include <iterator>
 #include <limits>
 #include <type_traits>
-#include <utility>
 
 #include "expedite/base/error.h"
-#include "expedite/comm/clock.h"
-#include "expedite/comm/collectives.h"
 
-namespace expedite::runtime {
+namespace expedite::tracing {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x3230656361727478;  // "xtrace02", and the machine's byte order
@@ -170,7 +167,7 @@ RankTrace unpack(std::span<const std::byte> bytes) {
     event.wait = unpacker.get<std::int64_t>();
     event.exposed = unpacker.get<std::int64_t>();
     event.bytes = unpacker.get<std::int64_t>();
-    event.rows = unpacker.get<comm::RowTraffic>();
+    event.rows = unpacker.get<RowTraffic>();
   }
   return trace;
 }
@@ -205,17 +202,4 @@ void write_chrome_trace(const std::filesystem::path& path, std::span<const RankT
   require(!file.fail(), "could not write all of the trace {}; is the disk full?", path.string());
 }
 
-void write_chrome_trace(const std::filesystem::path& path, const comm::Communicator& world,
-                        std::vector<TraceEvent> events) {
-  const RankTrace mine = {
-      .rank = world.rank(), .clock_offset = comm::estimate_clock_offset(world), .events = std::move(events)};
-  std::vector<RankTrace> all;
-  for (const std::vector<std::byte>& packed : comm::gather_bytes(world, pack(mine), 0)) {
-    all.push_back(unpack(packed));
-  }
-  if (world.rank() == 0) {
-    write_chrome_trace(path, all);
-  }
-}
-
-}  // namespace expedite::runtime
+}  // namespace expedite::tracing
