@@ -26,7 +26,7 @@ struct Channel {
   }
 };
 struct Link {
-  Channel channel;
+  Channel channel;  // its stream: where the message arrives
   int from;
   int to;
 
@@ -58,7 +58,8 @@ Issued collect(std::span<const Schedule> schedules) {
       const Channel channel{&schedule.groups[static_cast<std::size_t>(communication.group)], task.stream};
       const RankTask where{self, static_cast<TaskId>(id)};
       if (communication.collective == Collective::send) {
-        issued.messages[{channel, self, communication.peer}].sends.push_back(where);
+        const Channel arrival{channel.group, arrival_of(task.stream)};
+        issued.messages[{arrival, self, communication.peer}].sends.push_back(where);
       } else if (communication.collective == Collective::receive) {
         issued.messages[{channel, communication.peer, self}].receives.push_back(where);
       } else {

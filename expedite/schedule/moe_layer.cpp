@@ -4,21 +4,37 @@
 #include <utility>
 
 namespace expedite::schedule {
-const MoeLayer::Flow MoeLayer::kForward = {Pass::forward,       Op::permute,         Op::dispatch,
-                                           Op::combine,         Op::unpermute,       Role::dispatch_send,
-                                           Role::dispatch_recv, Role::expert_output, Role::combine_share,
-                                           Role::combine_send,  Role::combine_recv};
-const MoeLayer::Flow MoeLayer::kBackward = {Pass::input_grad,
-                                            Op::unpermute,
-                                            Op::combine,
-                                            Op::dispatch,
-                                            Op::permute,
-                                            Role::grad_combine_send,
-                                            Role::grad_combine_recv,
-                                            Role::grad_expert_input,
-                                            Role::grad_dispatch_share,
-                                            Role::grad_dispatch_send,
-                                            Role::grad_dispatch_recv};
+const MoeLayer::Flow MoeLayer::kForward = {.pass = Pass::forward,
+                                           .pack = Op::permute,
+                                           .out = Op::dispatch,
+                                           .back = Op::combine,
+                                           .unpack = Op::unpermute,
+                                           .send = Role::dispatch_send,
+                                           .relay = Role::relay_out,
+                                           .recv = Role::dispatch_recv,
+                                           .output = Role::expert_output,
+                                           .share = Role::combine_share,
+                                           .back_send = Role::combine_send,
+                                           .relay_back = Role::relay_back,
+                                           .back_recv = Role::combine_recv};
+const MoeLayer::Flow MoeLayer::kRecompute = [] {
+  Flow flow = kForward;
+  flow.pass = Pass::recompute;
+  return flow;
+}();
+const MoeLayer::Flow MoeLayer::kBackward = {.pass = Pass::input_grad,
+                                            .pack = Op::unpermute,
+                                            .out = Op::combine,
+                                            .back = Op::dispatch,
+                                            .unpack = Op::permute,
+                                            .send = Role::grad_combine_send,
+                                            .relay = Role::grad_relay_out,
+                                            .recv = Role::grad_combine_recv,
+                                            .output = Role::grad_expert_input,
+                                            .share = Role::grad_dispatch_share,
+                                            .back_send = Role::grad_dispatch_send,
+                                            .relay_back = Role::grad_relay_back,
+                                            .back_recv = Role::grad_dispatch_recv};
 
 MoeLayer::MoeLayer(StepWriter& writer, const StepSpec& spec, int layer)
     : writer_(writer),
@@ -129,11 +145,11 @@ void MoeLayer::pack(const Flow& flow, int index) {
   if (spec_.shares_rows()) {
     held.acquires.push_back(key(flow.recv, index));  // this rank's own rows lie there too
   }
-  const bool forward = flow.pass == Pass::forward;
+  const bool forward = flow.forward();
   held.uses.push_back(forward ? key(Role::router) : BufferKey{Role::grad_hidden, layer_ + 1});
   // Where rows go is this rank's own choice; how much its node shares, everybody's.
   std::vector<TaskId> after;
-  if (forward && spec_.shares_rows()) {
+  if (forward && metadata_ >= 0 && spec_.shares_rows()) {
     after = {metadata_};
   }
   packed_[static_cast<std::size_t>(index)] = writer_.compute(work(flow.pack, flow, index, after), held);
@@ -142,11 +158,15 @@ void MoeLayer::pack(const Flow& flow, int index) {
 void MoeLayer::out(const Flow& flow, int index) {
   const auto c = static_cast<std::size_t>(index);
   TaskId last = packed_[c];
-  if (spec_.sends_rows()) {
+  if (spec_.sends_in_two_levels()) {
+    last = send(work(flow.out, flow, index, {last}), stream_, kExpertParallelGroup,
+                {.acquires = {key(flow.relay, index)}, .releases = {key(flow.send, index)}});
+    last = send(work(flow.out, flow, index, {last}), Stream::intra, kNodeGroup,
+                {.acquires = {key(flow.recv, index)}, .releases = {key(flow.relay, index)}});
+  } else if (spec_.sends_rows()) {
     Held held = {.releases = {key(flow.send, index)}};
     (spec_.shares_rows() ? held.uses : held.acquires).push_back(key(flow.recv, index));
-    last = writer_.communicate(work(flow.out, flow, index, {last}), stream_, Collective::all_to_all,
-                               kExpertParallelGroup, held);
+    last = send(work(flow.out, flow, index, {last}), stream_, kExpertParallelGroup, std::move(held));
   }
   if (spec_.shares_rows()) {
     last = writer_.communicate(work(flow.out, flow, index, {last}), Stream::intra, Collective::all_gather,
@@ -155,11 +175,15 @@ void MoeLayer::out(const Flow& flow, int index) {
   arrived_[c] = last;
 }
 
+TaskId MoeLayer::send(const Work& work, Stream stream, GroupId group, Held held) {
+  return writer_.communicate(work, stream, Collective::all_to_all, group, held);
+}
+
 void MoeLayer::experts(const Flow& flow, int index) {
   const auto c = static_cast<std::size_t>(index);
-  const bool forward = flow.pass == Pass::forward;
+  const bool forward = flow.forward();
   if (!forward && spec_.ep_plan.recompute != MoeRecompute::none) {
-    recompute(index);
+    recompute_experts(index);
   }
   Held held = {.acquires = {key(flow.output, index)}};
   if (spec_.shares_rows()) {
@@ -217,10 +241,16 @@ void MoeLayer::back(const Flow& flow, int index) {
   const auto c = static_cast<std::size_t>(index);
   if (spec_.shares_rows()) {
     back_through_node(flow, index);
+  } else if (spec_.sends_in_two_levels()) {
+    const TaskId summed =
+        send(work(flow.back, flow, index, {computed_[c]}), Stream::intra, kNodeGroup,
+             {.acquires = {key(flow.relay_back, index)}, .releases = {key(flow.back_send, index)}});
+    returned_[c] =
+        send(work(flow.back, flow, index, {summed}), stream_, kExpertParallelGroup,
+             {.acquires = {key(flow.back_recv, index)}, .releases = {key(flow.relay_back, index)}});
   } else if (spec_.sends_rows()) {
-    returned_[c] = writer_.communicate(
-        work(flow.back, flow, index, {computed_[c]}), stream_, Collective::all_to_all, kExpertParallelGroup,
-        {.acquires = {key(flow.back_recv, index)}, .releases = {key(flow.back_send, index)}});
+    returned_[c] = send(work(flow.back, flow, index, {computed_[c]}), stream_, kExpertParallelGroup,
+                        {.acquires = {key(flow.back_recv, index)}, .releases = {key(flow.back_send, index)}});
   }
 }
 
@@ -236,15 +266,14 @@ void MoeLayer::back_through_node(const Flow& flow, int index) {
     const TaskId summed =
         writer_.compute(work(Op::node_sum, flow, index, {shared}),
                         {.acquires = {key(flow.back_send, index)}, .uses = {key(flow.output, index)}});
-    returned_[c] = writer_.communicate(
-        work(flow.back, flow, index, {summed}), stream_, Collective::all_to_all, kExpertParallelGroup,
-        {.acquires = {key(flow.back_recv, index)}, .releases = {key(flow.back_send, index)}});
+    returned_[c] = send(work(flow.back, flow, index, {summed}), stream_, kExpertParallelGroup,
+                        {.acquires = {key(flow.back_recv, index)}, .releases = {key(flow.back_send, index)}});
   }
 }
 
 void MoeLayer::unpack(const Flow& flow, int index) {
   const auto c = static_cast<std::size_t>(index);
-  const bool forward = flow.pass == Pass::forward;
+  const bool forward = flow.forward();
   const bool last = index == chunks_ - 1;
   Held held = {.releases = {key(flow.output, index)}};
   if (spec_.sends_rows()) {
@@ -254,6 +283,9 @@ void MoeLayer::unpack(const Flow& flow, int index) {
   auto& inputs = forward && last && !spec_.training ? held.releases : held.uses;
   if (forward) {
     results.push_back({Role::hidden, layer_ + 1});
+    if (flow.pass == Pass::recompute && last) {
+      held.releases.push_back({Role::hidden, layer_ + 1});
+    }
     inputs.push_back(key(Role::mid));
     inputs.push_back(key(Role::router));
   } else {
@@ -261,7 +293,8 @@ void MoeLayer::unpack(const Flow& flow, int index) {
     results.push_back(key(Role::grad_weights));
   }
   if (spec_.shared_expert_intermediate_size > 0) {
-    (last ? held.releases : held.uses).push_back(key(forward ? Role::shared_output : Role::grad_shared));
+    const bool done = last && (forward || weight_grads_now_);
+    (done ? held.releases : held.uses).push_back(key(forward ? Role::shared_output : Role::grad_shared));
   }
   std::vector<TaskId> after;
   if (returned_[c] >= 0) {
@@ -276,7 +309,7 @@ void MoeLayer::unpack(const Flow& flow, int index) {
 
 // ---- What runs besides
 
-void MoeLayer::recompute(int index) {
+void MoeLayer::recompute_experts(int index) {
   Held held = {.uses = {expert_key(Role::expert_input, index)}};
   const auto renew = [&](Role role) {
     writer_.renew(expert_key(role, index));
@@ -333,7 +366,7 @@ void MoeLayer::shared_experts(Pass pass, int first_half, int halves) {
   Held held = {.uses = {key(Role::router)}};
   const bool first = first_half == 0;
   const bool last = first_half + halves == 2;
-  if (pass == Pass::forward) {
+  if (pass == Pass::forward || pass == Pass::recompute) {
     held.uses.push_back(key(Role::mid));
     for (const Role role : {Role::shared_experts, Role::shared_output}) {
       (first ? held.acquires : held.uses).push_back(key(role));
@@ -345,8 +378,12 @@ void MoeLayer::shared_experts(Pass pass, int first_half, int halves) {
     held.acquires = {key(Role::grad_shared)};
     held.uses = {key(Role::router), key(Role::shared_experts), {Role::grad_hidden, layer_ + 1}};
   } else {
-    held.uses = {key(Role::router), key(Role::grad_shared), {Role::grad_hidden, layer_ + 1}};
     held.releases = {key(Role::shared_experts)};
+    auto& inputs = weight_grads_now_ ? held.uses : held.releases;
+    for (const BufferKey& input :
+         {key(Role::router), key(Role::grad_shared), BufferKey{Role::grad_hidden, layer_ + 1}}) {
+      inputs.push_back(input);
+    }
   }
   writer_.compute({.op = Op::shared_experts,
                    .pass = pass,
@@ -356,47 +393,97 @@ void MoeLayer::shared_experts(Pass pass, int first_half, int halves) {
                   held);
 }
 
-TaskId MoeLayer::forward() {
+TaskId MoeLayer::forward(const MoeHooks& hooks) {
   const TaskId router = writer_.compute({.op = Op::router, .layer = layer_},
                                         {.acquires = {key(Role::router)}, .uses = {key(Role::mid)}});
   if (spec_.expert_parallel()) {
     metadata_ = writer_.communicate({.op = Op::metadata, .layer = layer_, .after = {router}}, stream_,
                                     Collective::all_gather, kExpertParallelGroup);
   }
-  const bool covers = spec_.expert_parallel() && spec_.ep_plan.pipeline != ChunkPipeline::none;
-  run(kForward, {.first = [&] { shared_experts(Pass::forward, 0, covers ? 1 : 2); },
-                 .behind_experts = [](int) {},
-                 .last =
-                     [&] {
-                       if (covers) {
-                         shared_experts(Pass::forward, 1, 1);
-                       }
-                     }});
+  run_forward(kForward, hooks);
   return router;
 }
 
+void MoeLayer::recompute(const MoeHooks& hooks) {
+  for (const Role role :
+       {Role::router, Role::shared_experts, Role::shared_output, Role::dispatch_send, Role::relay_out,
+        Role::dispatch_recv, Role::expert_input, Role::gate_up, Role::activated, Role::expert_output,
+        Role::combine_share, Role::combine_send, Role::relay_back, Role::combine_recv}) {
+    writer_.renew(role, layer_);
+  }
+  writer_.renew(Role::hidden, layer_ + 1);
+  writer_.compute({.op = Op::router, .pass = Pass::recompute, .layer = layer_},
+                  {.acquires = {key(Role::router)}, .uses = {key(Role::mid)}});
+  run_forward(kRecompute, hooks);
+}
+
+void MoeLayer::run_forward(const Flow& flow, const MoeHooks& hooks) {
+  const bool covers = spec_.expert_parallel() && spec_.ep_plan.pipeline != ChunkPipeline::none;
+  run(flow, {.first =
+                 [&] {
+                   hooks.out_under_way();
+                   shared_experts(flow.pass, 0, covers ? 1 : 2);
+                 },
+             .behind_experts = [](int) {},
+             .last =
+                 [&] {
+                   if (covers) {
+                     shared_experts(flow.pass, 1, 1);
+                   }
+                   hooks.back_under_way();
+                 }});
+}
+
 TaskId MoeLayer::backward(const MoeBackward& context) {
+  weight_grads_now_ = context.weight_grads;
   const bool covers = spec_.ep_plan.pipeline != ChunkPipeline::none;
+  const auto shared_weight_grad = [&] {
+    if (weight_grads_now_) {
+      shared_experts(Pass::weight_grad, 0, 2);
+    }
+  };
   run(kBackward, {.first =
                       [&] {
-                        context.filler();
+                        context.hooks.out_under_way();
                         shared_experts(Pass::input_grad, 0, 2);
                         if (!covers) {
-                          shared_experts(Pass::weight_grad, 0, 2);
+                          shared_weight_grad();
                         }
                       },
-                  .behind_experts = [&](int index) { weight_grad_behind(index); },
+                  .behind_experts =
+                      [&](int index) {
+                        if (weight_grads_now_) {
+                          weight_grad_behind(index);
+                        }
+                      },
                   .last =
                       [&] {
                         if (covers) {
-                          shared_experts(Pass::weight_grad, 0, 2);
+                          shared_weight_grad();
                         }
+                        context.hooks.back_under_way();
                       }});
+  Held held = {.uses = {key(Role::grad_mid)}, .releases = {key(Role::grad_weights), key(Role::mid)}};
+  // Shared experts' weight gradients read these too.
+  const bool last = weight_grads_now_ || spec_.shared_expert_intermediate_size == 0;
+  for (const BufferKey& input : {key(Role::router), BufferKey{Role::grad_hidden, layer_ + 1}}) {
+    (last ? held.releases : held.uses).push_back(input);
+  }
   writer_.compute(
-      {.op = Op::router, .pass = Pass::input_grad, .layer = layer_, .after = context.router_after},
-      {.uses = {key(Role::grad_mid)},
-       .releases = {
-           key(Role::router), key(Role::grad_weights), key(Role::mid), {Role::grad_hidden, layer_ + 1}}});
+      {.op = Op::router, .pass = Pass::input_grad, .layer = layer_, .after = context.router_after}, held);
+  return weight_grad_;
+}
+
+TaskId MoeLayer::weight_grads() {
+  weight_grads_now_ = false;
+  if (spec_.whole_layer_buffers()) {
+    weight_grad(0, chunks_);
+  } else {
+    for (int index = 0; index < chunks_; ++index) {
+      weight_grad(index, 1);
+    }
+  }
+  shared_experts(Pass::weight_grad, 0, 2);
   return weight_grad_;
 }
 

@@ -8,10 +8,17 @@
 
 namespace expedite::schedule {
 
-/// What the layer's builder can put where compute would wait for communication, and what waits for it.
+/// Called where compute would wait for communication: adds tasks to run there.
+struct MoeHooks {
+  std::function<void()> out_under_way = [] {};   // the first way out is under way
+  std::function<void()> back_under_way = [] {};  // the last way back is under way, shared experts are done
+};
+
+/// What the layer's builder can put under the exchanges of backward, and what waits for it.
 struct MoeBackward {
-  std::function<void()> filler = [] {};   // adds compute tasks to run under the first exchange
+  MoeHooks hooks = {};
   std::vector<TaskId> router_after = {};  // what the router's gradient waits for, besides the layer itself
+  bool weight_grads = true;               // false: weight_grads() is called later
 };
 
 /// A chunk goes through pack, out, experts, back and unpack; in forward those are permute, dispatch, experts,
@@ -22,19 +29,26 @@ class MoeLayer {
   MoeLayer(StepWriter& writer, const StepSpec& spec, int layer);
 
   /// From `mid` to the next layer's `hidden`. Returns the router's task.
-  TaskId forward();
+  TaskId forward(const MoeHooks& hooks = {});
+  /// The same once more, before backward, with the routing as it was and without keeping `hidden`.
+  void recompute(const MoeHooks& hooks);
   /// From the gradient of the next layer's `hidden` to that of `mid`. Returns the last of the experts' weight
-  /// gradients.
+  /// gradients; -1 without.
   TaskId backward(const MoeBackward& context);
+  /// What backward left out. Returns the last of the experts'.
+  TaskId weight_grads();
 
  private:
   /// The operations and buffers of one direction.
   struct Flow {
     Pass pass;
     Op pack, out, back, unpack;
-    Role send, recv, output, share, back_send, back_recv;
+    Role send, relay, recv, output, share, back_send, relay_back, back_recv;
+
+    [[nodiscard]] bool forward() const { return pass != Pass::input_grad; }
   };
   static const Flow kForward;
+  static const Flow kRecompute;
   static const Flow kBackward;
 
   [[nodiscard]] int chunk(int index) const { return chunks_ > 1 ? index : -1; }
@@ -59,6 +73,7 @@ class MoeLayer {
   void send_out(const Flow& flow, int index);  // pack and out
   void pack(const Flow& flow, int index);
   void out(const Flow& flow, int index);
+  TaskId send(const Work& work, Stream stream, GroupId group, Held held);
   void experts(const Flow& flow, int index);
   void back(const Flow& flow, int index);
   void back_through_node(const Flow& flow, int index);
@@ -66,7 +81,8 @@ class MoeLayer {
 
   void hold_experts_forward(Held& held, int index);
   void hold_experts_backward(Held& held, int index);
-  void recompute(int index);
+  void recompute_experts(int index);
+  void run_forward(const Flow& flow, const MoeHooks& hooks);
   void weight_grad(int first, int count);
   void weight_grad_behind(int index);
   void shared_experts(Pass pass, int first_half, int halves);
@@ -78,6 +94,7 @@ class MoeLayer {
   Stream stream_;  // of what is sent
   TaskId metadata_ = -1;
   TaskId weight_grad_ = -1;
+  bool weight_grads_now_ = true;
   // By chunk, of the direction being built; -1: no such task.
   std::vector<TaskId> packed_;
   std::vector<TaskId> arrived_;

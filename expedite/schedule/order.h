@@ -10,7 +10,7 @@
 namespace expedite::schedule {
 
 /// Happens-before over one rank's dependencies and stream order, as a vector clock per task: for every
-/// stream, how many of its tasks are sure to have ended. Five numbers a task instead of a bit per pair, so
+/// stream, how many of its tasks are sure to have ended. A number per stream instead of a bit per pair, so
 /// 100,000 tasks are cheap. All ids of the schedule must be in range.
 class LocalOrder {
  public:

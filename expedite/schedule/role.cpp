@@ -64,6 +64,20 @@ std::string_view name_of(Role role) {
       return "grad_dispatch_send";
     case Role::grad_dispatch_recv:
       return "grad_dispatch_recv";
+    case Role::relay_out:
+      return "relay_out";
+    case Role::relay_back:
+      return "relay_back";
+    case Role::grad_relay_out:
+      return "grad_relay_out";
+    case Role::grad_relay_back:
+      return "grad_relay_back";
+    case Role::mtp:
+      return "mtp";
+    case Role::stage:
+      return "stage";
+    case Role::stage_inputs:
+      return "stage_inputs";
   }
   return "?";
 }
@@ -80,6 +94,10 @@ MemoryCategory category_of(Role role) {
     case Role::grad_dispatch_share:
     case Role::grad_dispatch_send:
     case Role::grad_dispatch_recv:
+    case Role::relay_out:
+    case Role::relay_back:
+    case Role::grad_relay_out:
+    case Role::grad_relay_back:
       return MemoryCategory::communication;
     case Role::expert_input:
     case Role::gate_up:

@@ -42,6 +42,13 @@ enum class Role : std::uint8_t {
   grad_dispatch_share,  // sums of them for a token's rank's node; shared
   grad_dispatch_send,   // sums of them, back to the token's rank
   grad_dispatch_recv,   // the same, as they arrive
+  relay_out,            // of other ranks' rows, on the way to ranks of this node
+  relay_back,           // sums of a node's outputs for a rank of another node, on the way there
+  grad_relay_out,       // likewise of the gradients of tokens' outputs
+  grad_relay_back,      // likewise of the gradients of rows
+  mtp,                  // what the projection of multi-token prediction keeps, and its output
+  stage,                // what a virtual stage keeps for its input gradients, in a coarse pipeline
+  stage_inputs,         // what it keeps for its weight gradients
 };
 [[nodiscard]] std::string_view name_of(Role role);
 [[nodiscard]] MemoryCategory category_of(Role role);

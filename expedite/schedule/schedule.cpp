@@ -18,6 +18,14 @@ std::string_view name_of(Stream stream) {
       return "inter";
     case Stream::reduce:
       return "reduce";
+    case Stream::send_next:
+      return "send_next";
+    case Stream::receive_previous:
+      return "receive_previous";
+    case Stream::send_previous:
+      return "send_previous";
+    case Stream::receive_next:
+      return "receive_next";
   }
   return "?";
 }
@@ -66,6 +74,18 @@ std::string_view name_of(Op op) {
       return "statistics";
     case Op::optimizer:
       return "optimizer";
+    case Op::stage:
+      return "stage";
+    case Op::paired_stage:
+      return "paired_stage";
+    case Op::mtp_projection:
+      return "mtp_projection";
+    case Op::send:
+      return "send";
+    case Op::receive:
+      return "receive";
+    case Op::gather_weights:
+      return "gather_weights";
   }
   return "?";
 }
@@ -94,6 +114,8 @@ std::string_view name_of(Collective collective) {
       return "all_to_all";
     case Collective::all_reduce:
       return "all_reduce";
+    case Collective::reduce_scatter:
+      return "reduce_scatter";
     case Collective::send:
       return "send";
     case Collective::receive:

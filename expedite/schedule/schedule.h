@@ -23,12 +23,24 @@ enum class Stream : std::uint8_t {
   intra,     // communication inside a node
   inter,     // communication that leaves the node
   reduce,    // gradient reduction, apart so that bulk never delays an all-to-all
+  // Messages between pipeline stages, by neighbour and direction: none waits behind another that goes
+  // elsewhere.
+  send_next,
+  receive_previous,
+  send_previous,
+  receive_next,
 };
-inline constexpr int kStreams = 5;
+inline constexpr int kStreams = 9;
 [[nodiscard]] std::string_view name_of(Stream stream);
 /// Communication streams are all served by the one thread that makes MPI calls.
 [[nodiscard]] constexpr bool is_communication(Stream stream) {
-  return stream == Stream::intra || stream == Stream::inter || stream == Stream::reduce;
+  return stream != Stream::compute && stream != Stream::prefetch;
+}
+/// The stream on which a message of `stream` arrives at its peer.
+[[nodiscard]] constexpr Stream arrival_of(Stream stream) {
+  return stream == Stream::send_next       ? Stream::receive_previous
+         : stream == Stream::send_previous ? Stream::receive_next
+                                           : stream;
 }
 
 /// What a task does. The comment names its passes beyond forward.
@@ -54,14 +66,20 @@ enum class Op : std::uint8_t {
   gradient_norm,   // this rank's sums of squares
   statistics,      // all-gather of each rank's sums: losses, squares of gradients, expert loads
   optimizer,       // AdamW
+  stage,         // all layers of a virtual stage as one task; input_grad (with weight_grad inside, or apart)
+  paired_stage,  // the same beside the paired_stage next to it: a forward and a backward that overlap
+  mtp_projection,  // multi-token prediction: norms of hidden and next embedding, projection; both gradients
+  send,            // activations to the next virtual stage; input_grad: gradients to the one before
+  receive,         // the other end of it
+  gather_weights,  // of sharded optimizers: all-gather of updated weights
 };
-inline constexpr int kOps = static_cast<int>(Op::optimizer) + 1;
+inline constexpr int kOps = static_cast<int>(Op::gather_weights) + 1;
 [[nodiscard]] std::string_view name_of(Op op);
 
 enum class Pass : std::uint8_t { forward, recompute, input_grad, weight_grad, update };
 [[nodiscard]] std::string_view name_of(Pass pass);
 
-enum class Collective : std::uint8_t { all_gather, all_to_all, all_reduce, send, receive };
+enum class Collective : std::uint8_t { all_gather, all_to_all, all_reduce, send, receive, reduce_scatter };
 [[nodiscard]] std::string_view name_of(Collective collective);
 
 /// What makes a communication task match across ranks: members of a group issue the same collectives in the
@@ -78,7 +96,7 @@ struct Task {
   Stream stream = Stream::compute;
   int layer = -1;  // -1: no layer (embedding, loss, whole-model tasks)
   int micro_batch = -1;
-  int chunk = -1;
+  int chunk = -1;  // of the layer's tokens; `stage`: virtual stage of the rank
   int chunks = 1;  // from `chunk` on
   std::vector<TaskId> after = {};
   std::optional<Communication> communication = std::nullopt;

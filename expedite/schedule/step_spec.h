@@ -20,6 +20,7 @@ struct StepSpec {
   std::vector<Group> groups;                      // world, ep, expert_dp, ep_node
   Stream expert_parallel_stream = Stream::intra;  // inter when the job spans nodes
   EpPlan ep_plan;
+  bool relays = false;  // the hierarchical dispatchers exchange rows inside a node, instead of reading them
   std::vector<bool> sparse;  // per layer: experts, or a dense MLP
   int micro_batches = 1;
   bool training = true;         // false: forward and loss only
@@ -48,11 +49,16 @@ struct StepSpec {
            ep_plan.dispatcher == Dispatcher::hierarchical_dedup;
   }
   /// Rows lie in memory that the ranks of this node share.
-  [[nodiscard]] bool shares_rows() const { return hierarchical() && group_size(kNodeGroup) > 1; }
+  [[nodiscard]] bool shares_rows() const { return hierarchical() && !relays && group_size(kNodeGroup) > 1; }
   /// Rows are sent: to other nodes, or to any other rank where the dispatcher knows no nodes.
   [[nodiscard]] bool sends_rows() const {
     return expert_parallel() &&
-           (!hierarchical() || group_size(kNodeGroup) < group_size(kExpertParallelGroup));
+           (!hierarchical() || relays || group_size(kNodeGroup) < group_size(kExpertParallelGroup));
+  }
+  /// Rows go between nodes first, then inside the node, and back the other way round.
+  [[nodiscard]] bool sends_in_two_levels() const {
+    return hierarchical() && relays && group_size(kNodeGroup) > 1 &&
+           group_size(kNodeGroup) < group_size(kExpertParallelGroup);
   }
   /// Experts see all chunks of a layer in one buffer, so that weight gradients are one product over them.
   [[nodiscard]] bool whole_layer_buffers() const {

@@ -1,5 +1,6 @@
 #include "expedite/schedule/step_writer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -25,6 +26,12 @@ double expected_rows(const StepSpec& spec, Role role, double tokens) {
   const double wanted = spec.ep_plan.dispatcher == Dispatcher::hierarchical
                             ? 1.0
                             : 1.0 - std::pow(1.0 - node / ranks, static_cast<double>(spec.experts_per_token));
+  if (spec.hierarchical() && spec.relays) {
+    const bool at_experts = role == Role::dispatch_recv || role == Role::combine_send ||
+                            role == Role::grad_combine_recv || role == Role::grad_dispatch_send;
+    const double reached = 1.0 - std::pow(1.0 - 1.0 / ranks, static_cast<double>(spec.experts_per_token));
+    return tokens * (at_experts ? ranks * reached : others * wanted + 1.0);
+  }
   const double own =
       spec.shares_rows() && (role == Role::dispatch_recv || role == Role::grad_combine_recv) ? 1.0 : 0.0;
   return tokens * (others * wanted + own);
@@ -40,7 +47,7 @@ StepWriter::StepWriter(const StepSpec& spec)
 
 void StepWriter::begin_micro_batch(int micro_batch) {
   micro_batch_ = micro_batch;
-  buffers_.clear();
+  buffers_.resize(std::max(buffers_.size(), static_cast<std::size_t>(micro_batch + 2)));
 }
 
 TaskId StepWriter::compute(Work work, const Held& held) {
@@ -56,23 +63,60 @@ TaskId StepWriter::compute(Work work, const Held& held) {
   task.uses = ids(held.uses);
   task.releases = ids(held.releases);
   schedule_.tasks.push_back(std::move(task));
-  return static_cast<TaskId>(schedule_.tasks.size()) - 1;
+  last_compute_ = static_cast<TaskId>(schedule_.tasks.size()) - 1;
+  return last_compute_;
 }
 
 TaskId StepWriter::communicate(Work work, Stream stream, Collective collective, GroupId group,
                                const Held& held) {
+  const TaskId before = last_compute_;
   const TaskId id = compute(std::move(work), held);
+  last_compute_ = before;
   Task& task = schedule_.tasks[static_cast<std::size_t>(id)];
   task.stream = stream;
   task.communication = Communication{.collective = collective, .group = group};
   return id;
 }
 
+TaskId StepWriter::message(Work work, Stream stream, Collective collective, GroupId group, int peer,
+                           const Held& held) {
+  const TaskId id = communicate(std::move(work), stream, collective, group, held);
+  schedule_.tasks[static_cast<std::size_t>(id)].communication->peer = peer;
+  return id;
+}
+
+void StepWriter::renew(Role role, int layer) {
+  auto& known = buffers();
+  const auto begin = known.lower_bound({role, layer, -1});
+  auto end = begin;
+  while (end != known.end() && end->first.role == role && end->first.layer == layer) {
+    ++end;
+  }
+  known.erase(begin, end);
+}
+
+Schedule StepWriter::take(std::span<const TaskId> order) {
+  std::vector<Task> tasks;
+  tasks.reserve(order.size());
+  std::vector<TaskId> place(schedule_.tasks.size(), -1);
+  for (const TaskId id : order) {
+    place[static_cast<std::size_t>(id)] = static_cast<TaskId>(tasks.size());
+    tasks.push_back(std::move(schedule_.tasks[static_cast<std::size_t>(id)]));
+  }
+  for (Task& task : tasks) {
+    for (TaskId& earlier : task.after) {
+      earlier = place[static_cast<std::size_t>(earlier)];
+    }
+  }
+  schedule_.tasks = std::move(tasks);
+  return take();
+}
+
 std::vector<BufferId> StepWriter::ids(const std::vector<BufferKey>& keys) {
   std::vector<BufferId> result;
   result.reserve(keys.size());
   for (const BufferKey& key : keys) {
-    const auto [entry, added] = buffers_.try_emplace(key, static_cast<BufferId>(schedule_.buffers.size()));
+    const auto [entry, added] = buffers().try_emplace(key, static_cast<BufferId>(schedule_.buffers.size()));
     if (added) {
       const bool between_ranks = category_of(key.role) == MemoryCategory::communication;
       const bool shared = key.role == Role::dispatch_recv || key.role == Role::grad_combine_recv ||
@@ -105,6 +149,8 @@ std::int64_t StepWriter::expected_bytes(const BufferKey& key) const {
     case Role::grad_mid:
     case Role::shared_output:
       return t * row;
+    case Role::mtp:
+      return t * 4 * row;
     case Role::attention:
       return t * (row + (spec_.qkv_size + spec_.query_size) * element + 8);
     case Role::grad_attention:
@@ -134,6 +180,8 @@ std::int64_t StepWriter::expected_bytes(const BufferKey& key) const {
     case Role::grad_dispatch_share:
     case Role::grad_dispatch_send:
     case Role::grad_dispatch_recv:
+    case Role::relay_out:
+    case Role::grad_relay_back:
       return rows * (row + 4 * k);
     default:
       return rows * row;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "expedite/schedule/layer_tasks.h"
 #include "expedite/schedule/moe_layer.h"
 #include "expedite/schedule/step_writer.h"
 
@@ -34,11 +35,11 @@ class Builder {
     writer_.compute({.op = Op::embedding}, {.acquires = {{Role::hidden, 0}}});
     TaskId last_router = -1;
     for (int layer = 0; layer < layers_; ++layer) {
-      attention_forward(layer);
+      attention_forward(writer_, layer, spec_.training ? AttentionKept::all : AttentionKept::nothing);
       if (sparse(layer)) {
         last_router = MoeLayer(writer_, spec_, layer).forward();
       } else {
-        dense_forward(layer);
+        dense_forward(writer_, layer, spec_.training);
       }
     }
     loads_ready_.clear();
@@ -56,26 +57,6 @@ class Builder {
     }
   }
 
-  void attention_forward(int layer) {
-    Held held = {.acquires = {{Role::attention, layer}, {Role::mid, layer}}};
-    if (spec_.training) {
-      held.uses = {{Role::hidden, layer}};
-    } else {
-      held.releases = {{Role::hidden, layer}, {Role::attention, layer}};
-    }
-    writer_.compute({.op = Op::attention, .layer = layer}, held);
-  }
-
-  void dense_forward(int layer) {
-    Held held = {.acquires = {{Role::mlp, layer}, {Role::hidden, layer + 1}}};
-    if (spec_.training) {
-      held.uses = {{Role::mid, layer}};
-    } else {
-      held.releases = {{Role::mid, layer}, {Role::mlp, layer}};
-    }
-    writer_.compute({.op = Op::dense_mlp, .layer = layer}, held);
-  }
-
   // ---- Backward
 
   void backward() {
@@ -85,10 +66,7 @@ class Builder {
       } else {
         dense_backward(layer);
       }
-      writer_.compute({.op = Op::attention, .pass = Pass::input_grad, .layer = layer},
-                      {.acquires = {{Role::grad_hidden, layer}, {Role::grad_attention, layer}},
-                       .uses = {{Role::attention, layer}, {Role::grad_mid, layer}},
-                       .releases = {{Role::hidden, layer}}});
+      attention_input_grad(writer_, layer);
       filler_ = layer;
     }
     run_filler();
@@ -103,26 +81,20 @@ class Builder {
     if (layer < 0) {
       return;
     }
-    const TaskId done = writer_.compute(
-        {.op = Op::attention, .pass = Pass::weight_grad, .layer = layer},
-        {.releases = {{Role::attention, layer}, {Role::grad_attention, layer}, {Role::grad_mid, layer}}});
+    const TaskId done = attention_weight_grad(writer_, layer);
     reduce_dense(layer, done);
   }
 
   void dense_backward(int layer) {
-    writer_.compute({.op = Op::dense_mlp, .pass = Pass::input_grad, .layer = layer},
-                    {.acquires = {{Role::grad_mid, layer}, {Role::grad_mlp, layer}},
-                     .uses = {{Role::mlp, layer}, {Role::grad_hidden, layer + 1}},
-                     .releases = {{Role::mid, layer}}});
-    writer_.compute(
-        {.op = Op::dense_mlp, .pass = Pass::weight_grad, .layer = layer},
-        {.releases = {{Role::mlp, layer}, {Role::grad_mlp, layer}, {Role::grad_hidden, layer + 1}}});
+    dense_input_grad(writer_, layer);
+    dense_weight_grad(writer_, layer);
     run_filler();
   }
 
   void moe_backward(int layer) {
-    const TaskId weights = MoeLayer(writer_, spec_, layer)
-                               .backward({.filler = [&] { run_filler(); }, .router_after = loads_ready_});
+    const TaskId weights =
+        MoeLayer(writer_, spec_, layer)
+            .backward({.hooks = {.out_under_way = [&] { run_filler(); }}, .router_after = loads_ready_});
     if (writer_.last_micro_batch() && spec_.group_size(kExpertDataParallelGroup) > 1) {
       reduced_.push_back(writer_.communicate(
           {.op = Op::reduce_experts, .pass = Pass::update, .layer = layer, .after = {weights}},

@@ -24,7 +24,7 @@ TEST(Names, AreDistinct) {
   expect_distinct_names<Stream>(kStreams);
   expect_distinct_names<Op>(kOps);
   expect_distinct_names<Pass>(5);
-  expect_distinct_names<Collective>(5);
+  expect_distinct_names<Collective>(6);
 }
 
 TEST(Label, NamesWhatApplies) {

@@ -1,0 +1,156 @@
+#include "expedite/schedule/stage_tasks.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "expedite/schedule/layer_tasks.h"
+
+namespace expedite::schedule {
+
+StageTasks::StageTasks(StepWriter& writer, const PipelineSpec& spec, const StepSpec& step, Events events)
+    : writer_(writer), spec_(spec), step_(step), forgetful_(step), events_(std::move(events)) {
+  forgetful_.training = false;
+}
+
+MoeHooks StageTasks::hooks() {
+  return {.out_under_way =
+              [this] {
+                run_filler();
+                events_.cut();
+              },
+          .back_under_way = [this] { events_.cut(); }};
+}
+
+// ---- Forward
+
+TaskId StageTasks::forward(const Items& items) {
+  if (items.first == 0) {
+    writer_.compute({.op = Op::embedding}, {.acquires = {{Role::hidden, 0}}});
+  }
+  for (int item = std::max(items.first, 1); item < std::min(items.end, head()); ++item) {
+    layer_forward(item - 1);
+  }
+  if (items.end > head()) {
+    loss(items);
+  }
+  return writer_.last_compute();
+}
+
+void StageTasks::layer_forward(int layer) {
+  const bool forget = spec_.recompute == LayerRecompute::full;
+  if (predicts_more(layer)) {
+    writer_.compute({.op = Op::mtp_projection, .layer = layer},
+                    {.acquires = {{Role::mtp, layer}}, .uses = {{Role::hidden, layer}}});
+  }
+  attention_forward(writer_, layer,
+                    spec_.recompute == LayerRecompute::none ? AttentionKept::all : AttentionKept::input);
+  if (sparse(layer)) {
+    MoeLayer(writer_, forget ? forgetful_ : step_, layer).forward(hooks());
+  } else {
+    dense_forward(writer_, layer, !forget);
+  }
+}
+
+/// With all its gradients, of the head's weights too.
+void StageTasks::loss(const Items& items) {
+  Held held = {.acquires = {{Role::grad_hidden, layers()}}, .releases = {{Role::hidden, layers()}}};
+  for (int layer = std::max(layers() - spec_.mtp_layers, items.first - 1); layer < layers(); ++layer) {
+    held.uses.push_back({Role::hidden, layer});  // the head predicts from these too
+  }
+  const TaskId done = writer_.compute({.op = Op::loss}, held);
+  losses_[writer_.micro_batch()] = done;
+  events_.weight_grad_done(head(), Op::reduce_dense, done);
+}
+
+// ---- Backward
+
+TaskId StageTasks::backward(const Items& items, bool weight_grads) {
+  TaskId done = items.end > head() ? losses_.at(writer_.micro_batch()) : -1;
+  for (int item = std::min(items.end, head()) - 1; item >= std::max(items.first, 1); --item) {
+    layer_backward(item - 1, weight_grads);
+    done = writer_.last_compute();
+  }
+  events_.cut();  // what is left runs while messages are on their way
+  run_filler();
+  if (items.first == 0 && weight_grads) {
+    embedding_weight_grads();
+  }
+  return done;
+}
+
+void StageTasks::recompute(int layer) {
+  attention_recompute(writer_, layer, true);
+  if (sparse(layer)) {
+    MoeLayer(writer_, step_, layer).recompute(hooks());
+  } else {
+    dense_recompute(writer_, layer);
+  }
+}
+
+void StageTasks::layer_backward(int layer, bool weight_grads) {
+  if (spec_.recompute == LayerRecompute::full) {
+    recompute(layer);
+  }
+  if (sparse(layer)) {
+    const TaskId experts =
+        MoeLayer(writer_, step_, layer).backward({.hooks = hooks(), .weight_grads = weight_grads});
+    if (weight_grads) {
+      expert_weight_grads(layer, experts);
+    }
+  } else {
+    dense_input_grad(writer_, layer);
+    if (weight_grads) {
+      dense_weight_grad(writer_, layer);
+      run_filler();
+    }
+  }
+  if (spec_.recompute == LayerRecompute::attention) {
+    attention_recompute(writer_, layer, false);
+  }
+  attention_input_grad(writer_, layer);
+  if (predicts_more(layer)) {
+    writer_.compute({.op = Op::mtp_projection, .pass = Pass::input_grad, .layer = layer},
+                    {.uses = {{Role::grad_hidden, layer}}, .releases = {{Role::mtp, layer}}});
+  }
+  filler_ = weight_grads ? layer : -1;
+}
+
+void StageTasks::run_filler() {
+  const int layer = std::exchange(filler_, -1);
+  if (layer >= 0) {
+    attention_weight_grads(layer);
+  }
+}
+
+// ---- Weight gradients
+
+void StageTasks::weight_grads(const Items& items) {
+  for (int item = std::min(items.end, head()) - 1; item >= std::max(items.first, 1); --item) {
+    const int layer = item - 1;
+    if (sparse(layer)) {
+      expert_weight_grads(layer, MoeLayer(writer_, step_, layer).weight_grads());
+    } else {
+      dense_weight_grad(writer_, layer);
+    }
+    attention_weight_grads(layer);
+  }
+  if (items.first == 0) {
+    embedding_weight_grads();
+  }
+}
+
+void StageTasks::attention_weight_grads(int layer) {
+  events_.weight_grad_done(layer + 1, Op::reduce_dense, attention_weight_grad(writer_, layer));
+}
+
+void StageTasks::expert_weight_grads(int layer, TaskId done) {
+  events_.weight_grad_done(layer + 1, Op::reduce_experts, done);
+}
+
+void StageTasks::embedding_weight_grads() {
+  events_.weight_grad_done(0, Op::reduce_dense,
+                           writer_.compute({.op = Op::embedding, .pass = Pass::weight_grad},
+                                           {.releases = {{Role::grad_hidden, 0}}}));
+}
+
+}  // namespace expedite::schedule

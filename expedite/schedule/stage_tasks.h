@@ -1,0 +1,64 @@
+// The tasks of a micro-batch in one virtual stage of a pipeline, layer by layer, without messages.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "expedite/schedule/moe_layer.h"
+#include "expedite/schedule/pipeline_step.h"
+#include "expedite/schedule/step_writer.h"
+
+namespace expedite::schedule {
+
+/// Items [first, end) of PipelineSpec::bounds.
+struct Items {
+  int first = 0;
+  int end = 0;
+};
+
+class StageTasks {
+ public:
+  /// `cut` is called where something has been started that can run under another micro-batch's tasks;
+  /// `weight_grad_done` when an item's gradient has been added to: of dense weights, or of experts.
+  struct Events {
+    std::function<void()> cut;
+    std::function<void(int item, Op reduction, TaskId done)> weight_grad_done;
+  };
+
+  StageTasks(StepWriter& writer, const PipelineSpec& spec, const StepSpec& step, Events events);
+
+  /// These are of the writer's micro-batch. Returns the task that ends with the activations for the next
+  /// part.
+  TaskId forward(const Items& items);
+  /// Returns the task that ends with the gradient for the part before.
+  TaskId backward(const Items& items, bool weight_grads);
+  /// What backward without them left out.
+  void weight_grads(const Items& items);
+
+ private:
+  [[nodiscard]] int layers() const { return step_.layers(); }
+  [[nodiscard]] int head() const { return spec_.items() - 1; }
+  [[nodiscard]] bool sparse(int layer) const { return step_.sparse[static_cast<std::size_t>(layer)]; }
+  [[nodiscard]] bool predicts_more(int layer) const { return layer >= layers() - spec_.mtp_layers; }
+  [[nodiscard]] MoeHooks hooks();
+
+  void layer_forward(int layer);
+  void loss(const Items& items);
+  void recompute(int layer);
+  void layer_backward(int layer, bool weight_grads);
+  void attention_weight_grads(int layer);
+  void expert_weight_grads(int layer, TaskId done);
+  void embedding_weight_grads();
+  void run_filler();
+
+  StepWriter& writer_;
+  const PipelineSpec& spec_;
+  const StepSpec& step_;
+  StepSpec forgetful_;  // as `step_`, but forward keeps nothing
+  Events events_;
+  int filler_ = -1;  // the layer whose attention weight gradients wait for an exchange to run under
+  std::map<int, TaskId> losses_;  // by micro-batch
+};
+
+}  // namespace expedite::schedule
