@@ -1,0 +1,52 @@
+// Communication under way, and the share of each link's bandwidth that it gets.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "expedite/cost/exposure.h"
+
+namespace expedite::cost {
+
+/// Without contention every meeting takes its own time. With it, n communications under way in one direction
+/// of one link of one rank each progress at 1/n of their pace (processor sharing), and a meeting at the pace
+/// of its slowest member. A send goes out, a receive comes in, a collective does both. A meeting on its way
+/// is identified by its number in TaskGraph::meetings().
+class SharedLinks {
+ public:
+  /// Called with a meeting and when it will end, as long as nothing else begins or ends.
+  using Schedule = std::function<void(std::int32_t meeting, double end)>;
+
+  SharedLinks(std::size_t ranks, bool contention) : contention_(contention), users_(ranks) {}
+
+  void begin(const TaskGraph& graph, const std::vector<TaskRun>& runs, std::int32_t meeting, double seconds,
+             double now, const Schedule& schedule);
+  /// Whether the meeting ends at `time`: false when that was foreseen before its share changed.
+  [[nodiscard]] bool ends(std::int32_t meeting, double time) const;
+  void end(std::int32_t meeting, double now, const Schedule& schedule);
+
+ private:
+  struct Use {
+    std::size_t rank;
+    std::size_t way;  // 2 link + (out: 0, in: 1)
+  };
+  struct Flow {
+    std::vector<Use> uses = {};
+    double left = 0.0;  // seconds with its links alone
+    double pace = 1.0;
+    double since = 0.0;  // when `left` was right
+    double end = -1.0;
+  };
+
+  std::vector<std::int32_t>& users(const Use& use) { return users_[use.rank][use.way]; }
+  [[nodiscard]] Flow& flow(std::int32_t meeting);
+  void share_anew(const std::vector<Use>& uses, double now, const Schedule& schedule);
+
+  bool contention_;
+  std::vector<std::array<std::vector<std::int32_t>, 2 * kSharedLinks>> users_;  // by rank and way
+  std::vector<Flow> flows_;                                                     // by meeting
+};
+
+}  // namespace expedite::cost

@@ -1,0 +1,231 @@
+#include "expedite/cost/simulator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <queue>
+#include <utility>
+
+#include "expedite/base/error.h"
+#include "expedite/cost/exposure.h"
+#include "expedite/cost/shared_links.h"
+#include "expedite/cost/task_graph.h"
+
+namespace expedite::cost {
+namespace {
+
+using schedule::BufferId;
+using schedule::Stream;
+using schedule::Task;
+
+std::size_t at(std::int32_t index) {
+  return static_cast<std::size_t>(index);
+}
+
+/// What each rank holds now, and held at most.
+class Memory {
+ public:
+  Memory(std::vector<RankTimes>& ranks, bool keep) : ranks_(ranks), keep_(keep), held_(ranks.size()) {}
+
+  void acquire(const TaskGraph& graph, Node node, double now) {
+    change(graph, node, graph.task(node).acquires, 1, now);
+    const std::size_t rank = graph.rank_of(node);
+    RankTimes& times = ranks_[rank];
+    for (std::size_t i = 0; i < kMemoryCategories; ++i) {
+      times.peak_bytes[i] = std::max(times.peak_bytes[i], held_[rank].of[i]);
+    }
+    times.total_peak_bytes = std::max(times.total_peak_bytes, held_[rank].total);
+  }
+  void release(const TaskGraph& graph, Node node, double now) {
+    change(graph, node, graph.task(node).releases, -1, now);
+  }
+
+ private:
+  struct Held {
+    std::array<std::int64_t, kMemoryCategories> of{};
+    std::int64_t total = 0;
+  };
+
+  void change(const TaskGraph& graph, Node node, const std::vector<BufferId>& buffers, int sign, double now) {
+    const std::size_t rank = graph.rank_of(node);
+    for (const BufferId id : buffers) {
+      const schedule::LogicalBuffer& buffer = graph.schedule_of(node).buffers[at(id)];
+      std::int64_t& held = held_[rank].of[static_cast<std::size_t>(buffer.category)];
+      held += sign * buffer.expected_bytes;
+      held_[rank].total += sign * buffer.expected_bytes;
+      if (keep_) {
+        ranks_[rank].memory.push_back({now, buffer.category, held});
+      }
+    }
+  }
+
+  std::vector<RankTimes>& ranks_;
+  bool keep_;
+  std::vector<Held> held_;
+};
+
+class Simulator {
+ public:
+  Simulator(std::span<const RankClass> ranks, const TaskCosts& costs, const SimulationOptions& options)
+      : options_(options),
+        graph_(ranks),
+        runs_(at(graph_.nodes())),
+        missing_(at(graph_.nodes())),
+        absent_(graph_.meetings().size()),
+        links_(ranks.size(), options.contention) {
+    result_.tasks = graph_.nodes();
+    for (const RankClass& rank : ranks) {
+      RankTimes times;
+      times.rank = rank.schedule->rank;
+      times.multiplicity = rank.multiplicity;
+      result_.ranks.push_back(std::move(times));
+    }
+    for (std::size_t i = 0; i < absent_.size(); ++i) {
+      absent_[i] = static_cast<std::int32_t>(graph_.meetings()[i].size());
+    }
+    ask(costs);
+  }
+
+  Simulation run() {
+    Memory memory(result_.ranks, options_.memory);
+    std::vector<std::pair<Node, Node>> ready;  // and what it waited for last
+    for (Node node = 0; node < graph_.nodes(); ++node) {
+      missing_[at(node)] = graph_.waits_for(node);
+      if (missing_[at(node)] == 0) {
+        ready.emplace_back(node, -1);
+      }
+    }
+    double now = 0.0;
+    Node ended = 0;
+    // All that ends at one time ends before anything begins at that time.
+    while (true) {
+      for (const auto& [node, cause] : ready) {
+        runs_[at(node)].cause = cause;
+        memory.acquire(graph_, node, now);
+        reach(node, now);
+      }
+      ready.clear();
+      if (!next_time(now)) {
+        break;
+      }
+      for (const Node node : ending_) {
+        runs_[at(node)].end = now;
+        memory.release(graph_, node, now);
+        ++ended;
+        for (const Node follower : graph_.followers(node)) {
+          if (--missing_[at(follower)] == 0) {
+            ready.emplace_back(follower, node);
+          }
+        }
+      }
+    }
+    require(ended == graph_.nodes(), "{}", stuck());
+    result_.seconds = now;
+    account(graph_, runs_, options_.events, result_);
+    return std::move(result_);
+  }
+
+ private:
+  void ask(const TaskCosts& costs) {
+    for (Node node = 0; node < graph_.nodes(); ++node) {
+      const TaskCost cost = costs(graph_.schedule_of(node), graph_.task(node));
+      require(cost.seconds >= 0.0 && std::isfinite(cost.seconds), "rank {}: '{}' is said to take {} seconds",
+              graph_.schedule_of(node).rank, schedule::label(graph_.task(node)), cost.seconds);
+      require(cost.link < kSharedLinks, "rank {}: '{}' is said to use link {}, but links are below {}",
+              graph_.schedule_of(node).rank, schedule::label(graph_.task(node)), cost.link, kSharedLinks);
+      runs_[at(node)].cost = cost;
+    }
+  }
+
+  /// A task's turn has come. Communication begins with the last of its meeting.
+  void reach(Node node, double now) {
+    const std::int32_t meeting = graph_.meeting_of(node);
+    if (meeting < 0) {
+      runs_[at(node)].begin = now;
+      ends_.push({now + runs_[at(node)].cost.seconds, ++events_, node, -1});
+      return;
+    }
+    if (--absent_[at(meeting)] > 0) {
+      return;
+    }
+    double seconds = 0.0;
+    for (const Node member : graph_.meeting(node)) {
+      runs_[at(member)].begin = now;
+      runs_[at(member)].last_to_come = node;
+      seconds = std::max(seconds, runs_[at(member)].cost.seconds);
+    }
+    links_.begin(graph_, runs_, meeting, seconds, now, [&](std::int32_t which, double end) {
+      ends_.push({end, ++events_, -1, which});
+    });
+  }
+
+  /// Moves on to when the next tasks end, which are then in `ending_`.
+  bool next_time(double& now) {
+    ending_.clear();
+    while (!ends_.empty() && (ending_.empty() || ends_.top().time == now)) {
+      const End end = ends_.top();
+      ends_.pop();
+      if (end.meeting < 0) {
+        ending_.push_back(end.node);
+      } else if (links_.ends(end.meeting, end.time)) {
+        links_.end(end.meeting, end.time, [&](std::int32_t which, double time) {
+          ends_.push({time, ++events_, -1, which});
+        });
+        const auto& members = graph_.meetings()[at(end.meeting)];
+        ending_.insert(ending_.end(), members.begin(), members.end());
+      } else {
+        continue;  // it got another share of its link since
+      }
+      now = end.time;
+    }
+    return !ending_.empty();
+  }
+
+  [[nodiscard]] std::string stuck() const {
+    for (Node node = 0; node < graph_.nodes(); ++node) {
+      if (runs_[at(node)].end < 0.0 && missing_[at(node)] == 0) {
+        return fmt::format("rank {}: '{}' waits for ever for another rank: schedule::verify says why",
+                           graph_.schedule_of(node).rank, schedule::label(graph_.task(node)));
+      }
+    }
+    return "the tasks to simulate wait for each other in a circle: schedule::verify names them";
+  }
+
+  struct End {
+    double time;
+    std::int64_t number;  // earlier events first
+    Node node;
+    std::int32_t meeting;
+
+    bool operator>(const End& other) const {
+      return time != other.time ? time > other.time : number > other.number;
+    }
+  };
+
+  SimulationOptions options_;
+  TaskGraph graph_;
+  std::vector<TaskRun> runs_;
+  std::vector<std::int32_t> missing_;  // by node: what it still waits for
+  std::vector<std::int32_t> absent_;   // by meeting: members that have not reached it
+  SharedLinks links_;
+  std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
+  std::int64_t events_ = 0;
+  std::vector<Node> ending_;
+  Simulation result_;
+};
+
+}  // namespace
+
+Simulation simulate(std::span<const RankClass> ranks, const TaskCosts& costs,
+                    const SimulationOptions& options) {
+  return Simulator(ranks, costs, options).run();
+}
+
+std::vector<tracing::RankTrace> traces_of(const Simulation& simulation) {
+  std::vector<tracing::RankTrace> traces;
+  for (const RankTimes& rank : simulation.ranks) {
+    traces.push_back({.rank = rank.rank, .events = rank.events});
+  }
+  return traces;
+}
+
+}  // namespace expedite::cost
