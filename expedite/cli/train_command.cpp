@@ -9,6 +9,8 @@
 #include "expedite/cli/commands.h"
 #include "expedite/cli/job.h"
 #include "expedite/comm/process_grid.h"
+#include "expedite/train/baseline_comparison.h"
+#include "expedite/train/comparison_table.h"
 #include "expedite/train/launcher.h"
 #include "expedite/train/progress.h"
 #include "expedite/train/stop_signal.h"
@@ -22,6 +24,7 @@ struct Options {
   JobOptions job;
   std::vector<std::string> overrides;
   bool resume = false;
+  std::int64_t compare_baseline = 0;
   int live_width = 0;
 };
 
@@ -86,7 +89,15 @@ int run(const Options& options, const Context& context) {
     if (world.rank() == 0) {
       print_summary(config, summary);
     }
-    return 0;
+    if (options.compare_baseline == 0 || summary.stopped) {
+      return 0;
+    }
+    const train::Comparison comparison = train::compare_with_baseline(
+        config, grid, {.steps = options.compare_baseline, .live_width = train_options.live_width});
+    if (world.rank() == 0) {
+      fmt::print("{}", train::comparison_table(comparison));
+    }
+    return train::losses_agree(comparison) ? 0 : 1;
   });
 }
 
@@ -102,6 +113,12 @@ void add_train_command(CLI::App& app, Context& context) {
       ->expected(1)
       ->allow_extra_args(false);
   command->add_flag("--resume", options->resume, "Continue the run from its newest valid checkpoint");
+  command
+      ->add_option(
+          "--compare-baseline", options->compare_baseline,
+          "Afterwards train two new models for this many steps by turns, one as configured and one "
+          "without chunks, overlap and a better dispatcher than alltoall, and compare them in a table")
+      ->check(CLI::PositiveNumber);
   command->add_option("--live-width", options->live_width)
       ->group("");  // from the launcher: its terminal's columns
   command->callback([options, &context] { context.exit_code = run(*options, context); });

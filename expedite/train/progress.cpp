@@ -36,7 +36,7 @@ std::string format_duration(double seconds) {
 }  // namespace
 
 std::string format_progress(const ProgressState& state) {
-  std::string line = fmt::format("step {}/{}  loss {:.3f}", state.step, state.steps, state.loss);
+  std::string line = fmt::format("{} {}/{}  loss {:.3f}", state.what, state.step, state.steps, state.loss);
   if (state.validation_bits_per_byte) {
     line += fmt::format("  val {:.3f} bits/byte", *state.validation_bits_per_byte);
   }

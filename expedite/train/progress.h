@@ -7,11 +7,13 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace expedite::train {
 
 struct ProgressState {
-  std::int64_t step = 0;  // done
+  std::string_view what = "step";  // a literal: the line's first word
+  std::int64_t step = 0;           // done
   std::int64_t steps = 0;
   double loss = 0.0;
   std::optional<double> validation_bits_per_byte = {};
