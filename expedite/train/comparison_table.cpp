@@ -9,11 +9,14 @@
 namespace expedite::train {
 namespace {
 
-/// The value that a fraction `part` of the values lies below. There is at least one.
+/// The value that a fraction `part` of the values lies below, between two where it falls there. There is at
+/// least one.
 double quantile(std::vector<double> values, double part) {
-  const auto place = static_cast<std::ptrdiff_t>(part * static_cast<double>(values.size() - 1) + 0.5);
-  std::nth_element(values.begin(), values.begin() + place, values.end());
-  return values[static_cast<std::size_t>(place)];
+  std::ranges::sort(values);
+  const double place = part * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(place);
+  const std::size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (place - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
 double median(const std::vector<double>& values) {
@@ -50,6 +53,11 @@ std::string chunks_of(const schedule::EpPlan& plan) {
   return fmt::format("{}, {}", plan.chunking.chunks, name_of(plan.pipeline));
 }
 
+/// The larger of the two; NaN when one is.
+double worse(double one, double other) {
+  return std::isnan(one) || one >= other ? one : other;
+}
+
 class Table {
  public:
   explicit Table(const Comparison& comparison) : comparison_(comparison) {}
@@ -57,12 +65,15 @@ class Table {
   void row(std::string_view name, std::string_view baseline, std::string_view overlapped) {
     text_ += fmt::format("  {:<30}{:>20}{:>20}\n", name, baseline, overlapped);
   }
-  /// The median of the steps.
-  void medians(std::string_view name, std::string_view format, const Measure& measure) {
-    const auto shown = [&](const Contender& contender) {
-      return fmt::format(fmt::runtime(format), median(measured(comparison_, contender, measure)));
-    };
-    row(name, shown(comparison_.baseline), shown(comparison_.overlapped));
+  /// Of the median of the steps.
+  void medians(std::string_view name, const Measure& measure,
+               const std::function<std::string(double)>& shown) {
+    row(name, shown(median(measured(comparison_, comparison_.baseline, measure))),
+        shown(median(measured(comparison_, comparison_.overlapped, measure))));
+  }
+  /// As medians(), times `factor`, with one digit behind the point.
+  void scaled_medians(std::string_view name, double factor, const Measure& measure) {
+    medians(name, measure, [factor](double value) { return fmt::format("{:.1f}", value * factor); });
   }
   [[nodiscard]] std::string text() && { return std::move(text_); }
 
@@ -97,11 +108,11 @@ LossDifference loss_difference(const Comparison& comparison) {
     if (i == 0) {
       difference.first = here;
     }
-    difference.largest = here <= difference.largest ? difference.largest : here;  // NaN stays
+    difference.largest = worse(difference.largest, here);
   }
   if (baseline.validation_bits_per_byte && overlapped.validation_bits_per_byte) {
-    const double here = apart(*overlapped.validation_bits_per_byte, *baseline.validation_bits_per_byte);
-    difference.largest = here <= difference.largest ? difference.largest : here;
+    difference.largest = worse(
+        difference.largest, apart(*overlapped.validation_bits_per_byte, *baseline.validation_bits_per_byte));
   }
   return difference;
 }
@@ -125,20 +136,21 @@ std::string comparison_table(const Comparison& comparison) {
   }
   const Contender& baseline = comparison.baseline;
   const Contender& overlapped = comparison.overlapped;
-  const auto tokens = static_cast<double>(comparison.tokens);
-  constexpr double kMega = 1e6;
   Table table(comparison);
   table.row("", "baseline", "overlapped");
   table.row("dispatcher", name_of(baseline.plan.dispatcher), name_of(overlapped.plan.dispatcher));
   table.row("chunks, pipeline", chunks_of(baseline.plan), chunks_of(overlapped.plan));
-  table.medians("tokens/s", "{:.0f}", [tokens](const ComparedStep& step) { return tokens / step.seconds; });
-  table.medians("step, ms", "{:.1f}", [](const ComparedStep& step) { return step.seconds * 1e3; });
-  table.medians("exposed communication, %", "{:.1f}",
-                [](const ComparedStep& step) { return step.exposed_communication * 100.0; });
-  table.medians("rows between nodes, MB/step", "{:.1f}",
-                [](const ComparedStep& step) { return static_cast<double>(step.rows.inter_node) / kMega; });
-  table.medians("rows inside nodes, MB/step", "{:.1f}",
-                [](const ComparedStep& step) { return static_cast<double>(step.rows.intra_node) / kMega; });
+  const Measure seconds = [](const ComparedStep& step) { return step.seconds; };
+  table.medians("tokens/s", seconds, [&comparison](double each) {
+    return fmt::format("{:.0f}", static_cast<double>(comparison.tokens) / each);
+  });
+  table.scaled_medians("step, ms", 1e3, seconds);
+  table.scaled_medians("exposed communication, %", 1e2,
+                       [](const ComparedStep& step) { return step.exposed_communication; });
+  table.scaled_medians("rows between nodes, MB/step", 1e-6,
+                       [](const ComparedStep& step) { return static_cast<double>(step.rows.inter_node); });
+  table.scaled_medians("rows inside nodes, MB/step", 1e-6,
+                       [](const ComparedStep& step) { return static_cast<double>(step.rows.intra_node); });
   table.row("training loss, last step", fmt::format("{:.4f}", baseline.steps.back().loss),
             fmt::format("{:.4f}", overlapped.steps.back().loss));
   if (baseline.validation_bits_per_byte && overlapped.validation_bits_per_byte) {
