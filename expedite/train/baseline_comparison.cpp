@@ -74,6 +74,7 @@ bool Comparer::step(std::int64_t step, Training& training, Contender& contender,
   comparison_.tokens = report.tokens;
   contender.steps.push_back(
       {.loss = report.result.loss,
+       .gradient_norm = report.result.gradient_norm,
        .seconds = report.seconds,
        .exposed_communication = static_cast<double>(sums[0]) / static_cast<double>(sums[1]),
        .rows = {.intra_node = sums[2], .inter_node = sums[3]}});
@@ -82,6 +83,7 @@ bool Comparer::step(std::int64_t step, Training& training, Contender& contender,
     metrics_->append({{"step", step + 1},
                       {"plan", name},
                       {"loss", done.loss},
+                      {"gradient_norm", done.gradient_norm},
                       {"step_ms", done.seconds * 1e3},
                       {"tokens_per_s", static_cast<double>(report.tokens) / done.seconds},
                       {"exposed_communication", done.exposed_communication},
@@ -139,7 +141,7 @@ Comparison Comparer::run() {
 
 TrainConfig::EpPlan baseline_plan() {
   return {.dispatcher = Dispatcher::alltoall,
-          .moe_num_chunks = 1,
+          .moe_num_chunks = {.chunks = 1},
           .moe_chunk_pipeline = schedule::ChunkPipeline::none};
 }
 

@@ -15,6 +15,7 @@ namespace expedite::train {
 
 struct ComparedStep {
   double loss = 0.0;
+  double gradient_norm = 0.0;
   double seconds = 0.0;                // on rank 0
   double exposed_communication = 0.0;  // fraction of the step, the mean of all ranks
   comm::RowTraffic rows;               // of all ranks

@@ -53,11 +53,6 @@ std::string chunks_of(const schedule::EpPlan& plan) {
   return fmt::format("{}, {}", plan.chunking.chunks, name_of(plan.pipeline));
 }
 
-/// The larger of the two; NaN when one is.
-double worse(double one, double other) {
-  return std::isnan(one) || one >= other ? one : other;
-}
-
 class Table {
  public:
   explicit Table(const Comparison& comparison) : comparison_(comparison) {}
@@ -83,50 +78,55 @@ class Table {
 };
 
 std::string agreement(const Comparison& comparison) {
-  constexpr double kPercent = 100.0;
+  const auto apart = [](double found, double allowed) {
+    return found == 0.0
+               ? std::string("the same")
+               : fmt::format("{:.4f} % apart (rounding: up to {:g} %)", 100.0 * found, 100.0 * allowed);
+  };
   const LossDifference found = loss_difference(comparison);
   const LossDifference allowed = loss_tolerance(comparison);
-  const std::string first = found.first == 0.0
-                                ? "of the first step the same bits"
-                                : fmt::format("of the first step {:.4f} % apart", kPercent * found.first);
-  return fmt::format("losses: {} ({}), of any step at most {:.2f} % ({:g} % may be rounding){}\n", first,
-                     allowed.first == 0.0 ? "as one dispatcher must"
-                                          : fmt::format("{:g} % may be rounding", kPercent * allowed.first),
-                     kPercent * found.largest, kPercent * allowed.largest,
-                     losses_agree(comparison) ? "" : ": BEYOND TOLERANCE, the two do not learn the same");
+  return fmt::format("first step: loss {}, gradient norm {}\nall steps: loss {}{}\n",
+                     apart(found.first_loss, allowed.first_loss),
+                     apart(found.first_gradient, allowed.first_gradient), apart(found.curve, allowed.curve),
+                     losses_agree(comparison) ? "" : ". BEYOND TOLERANCE: the two do not learn the same");
 }
 
 }  // namespace
 
 LossDifference loss_difference(const Comparison& comparison) {
-  const auto apart = [](double ours, double theirs) { return std::abs(ours - theirs) / std::abs(theirs); };
+  const std::vector<ComparedStep>& baseline = comparison.baseline.steps;
+  const std::vector<ComparedStep>& overlapped = comparison.overlapped.steps;
+  if (baseline.empty()) {
+    return {};
+  }
+  const auto apart = [](double ours, double theirs) {
+    return ours == theirs && std::isfinite(ours) ? 0.0 : std::abs(ours - theirs) / std::abs(theirs);
+  };
   LossDifference difference;
-  const Contender& baseline = comparison.baseline;
-  const Contender& overlapped = comparison.overlapped;
-  for (std::size_t i = 0; i < baseline.steps.size(); ++i) {
-    const double here = apart(overlapped.steps[i].loss, baseline.steps[i].loss);
-    if (i == 0) {
-      difference.first = here;
-    }
-    difference.largest = worse(difference.largest, here);
+  for (std::size_t i = 0; i < baseline.size(); ++i) {
+    difference.curve += apart(overlapped[i].loss, baseline[i].loss) / static_cast<double>(baseline.size());
   }
-  if (baseline.validation_bits_per_byte && overlapped.validation_bits_per_byte) {
-    difference.largest = worse(
-        difference.largest, apart(*overlapped.validation_bits_per_byte, *baseline.validation_bits_per_byte));
-  }
+  difference.first_loss = apart(overlapped[0].loss, baseline[0].loss);
+  difference.first_gradient = apart(overlapped[0].gradient_norm, baseline[0].gradient_norm);
   return difference;
 }
 
 LossDifference loss_tolerance(const Comparison& comparison) {
   const bool one_dispatcher = comparison.baseline.plan.dispatcher == comparison.overlapped.plan.dispatcher;
-  const bool f32 = comparison.dtype == DType::f32;
-  return {.first = one_dispatcher ? 0.0 : (f32 ? 1e-5 : 1e-3), .largest = f32 ? 1e-3 : 2e-2};
+  constexpr double kCurve = 2e-2;
+  return comparison.dtype == DType::f32
+             ? LossDifference{.first_loss = one_dispatcher ? 0.0 : 1e-5,
+                              .first_gradient = 1e-4,
+                              .curve = kCurve}
+             : LossDifference{
+                   .first_loss = one_dispatcher ? 0.0 : 1e-3, .first_gradient = 1e-2, .curve = kCurve};
 }
 
 bool losses_agree(const Comparison& comparison) {
   const LossDifference found = loss_difference(comparison);
   const LossDifference allowed = loss_tolerance(comparison);
-  return found.first <= allowed.first && found.largest <= allowed.largest;
+  return found.first_loss <= allowed.first_loss && found.first_gradient <= allowed.first_gradient &&
+         found.curve <= allowed.curve;
 }
 
 std::string comparison_table(const Comparison& comparison) {

@@ -19,10 +19,12 @@ Comparison example() {
   for (int i = 0; i < 5; ++i) {
     const double loss = 5.0 - 0.5 * i;
     comparison.baseline.steps.push_back({.loss = loss,
+                                         .gradient_norm = 1.5,
                                          .seconds = baseline_s[i],
                                          .exposed_communication = 0.1 * i,
                                          .rows = {.intra_node = 2'000'000, .inter_node = 30'000'000}});
     comparison.overlapped.steps.push_back({.loss = loss,
+                                           .gradient_norm = 1.5,
                                            .seconds = overlapped_s[i],
                                            .exposed_communication = 0.01 * i,
                                            .rows = {.intra_node = 4'000'000, .inter_node = 12'340'000}});
@@ -48,9 +50,8 @@ TEST(ComparisonTable, ShowsMediansOfTheStepsThatCount) {
       "  training loss, last step                    3.0000              3.0000\n"
       "  validation, bits/byte                       4.0000              4.0000\n"
       "overlapped is 2.00 times as fast (middle half of the steps: 1.75 to 2.50)\n"
-      "losses: of the first step the same bits (0.1 % may be rounding), of any step at most 0.00 % (2 % may "
-      "be "
-      "rounding)\n");
+      "first step: loss the same, gradient norm the same\n"
+      "all steps: loss the same\n");
 }
 
 TEST(ComparisonTable, LeavesOutWhatThereIsNot) {
@@ -71,16 +72,35 @@ TEST(ComparisonTable, ChunksMayBeGivenByTheirSize) {
   EXPECT_NE(comparison_table(comparison).find("of 512 tokens, continuous"), std::string::npos);
 }
 
-TEST(LossDifference, IsTheLargestOfAnyStepAndOfValidation) {
+TEST(LossDifference, IsOfTheFirstStepAndTheMeanOfAll) {
   Comparison comparison = example();
-  comparison.overlapped.steps[0].loss = 5.0 * 1.0001;
+  comparison.overlapped.steps[0].loss = 5.0 * 1.0005;
+  comparison.overlapped.steps[0].gradient_norm = 1.5 * 0.995;
   comparison.overlapped.steps[3].loss = 3.5 * 0.99;
-  EXPECT_NEAR(loss_difference(comparison).first, 1e-4, 1e-12);
-  EXPECT_NEAR(loss_difference(comparison).largest, 1e-2, 1e-12);
+  EXPECT_NEAR(loss_difference(comparison).first_loss, 5e-4, 1e-12);
+  EXPECT_NEAR(loss_difference(comparison).first_gradient, 5e-3, 1e-12);
+  EXPECT_NEAR(loss_difference(comparison).curve, (5e-4 + 1e-2) / 5.0, 1e-12);
   EXPECT_TRUE(losses_agree(comparison));
-  comparison.overlapped.validation_bits_per_byte = 4.0 * 1.03;
-  EXPECT_NEAR(loss_difference(comparison).largest, 3e-2, 1e-12);
-  EXPECT_FALSE(losses_agree(comparison));
+  EXPECT_NE(comparison_table(comparison)
+                .find("first step: loss 0.0500 % apart (rounding: up to 0.1 %), gradient norm 0.5000 % apart "
+                      "(rounding: up to 1 %)\nall steps: loss 0.2100 % apart (rounding: up to 2 %)\n"),
+            std::string::npos)
+      << comparison_table(comparison);
+}
+
+TEST(LossDifference, HasALimitForEach) {
+  Comparison loss = example();
+  loss.overlapped.steps[0].loss *= 1.002;
+  EXPECT_FALSE(losses_agree(loss));
+  EXPECT_NE(comparison_table(loss).find("BEYOND TOLERANCE"), std::string::npos);
+  Comparison gradient = example();
+  gradient.overlapped.steps[0].gradient_norm *= 0.98;
+  EXPECT_FALSE(losses_agree(gradient));
+  Comparison curve = example();
+  for (std::size_t step = 1; step < 5; ++step) {
+    curve.overlapped.steps[step].loss *= step % 2 == 0 ? 1.03 : 0.97;  // does not cancel
+  }
+  EXPECT_FALSE(losses_agree(curve));
 }
 
 TEST(LossDifference, OneDispatcherHasTheSameBitsInTheFirstStep) {
@@ -89,14 +109,16 @@ TEST(LossDifference, OneDispatcherHasTheSameBitsInTheFirstStep) {
   EXPECT_TRUE(losses_agree(comparison));
   comparison.overlapped.steps[0].loss += 1e-9;
   EXPECT_FALSE(losses_agree(comparison));
-  EXPECT_NE(comparison_table(comparison).find("BEYOND TOLERANCE"), std::string::npos);
 }
 
-TEST(LossDifference, IsSmallerInF32) {
+TEST(LossDifference, IsSmallerInTheFirstStepOfF32) {
   Comparison comparison = example();
-  comparison.overlapped.steps[4].loss *= 1.01;
+  comparison.overlapped.steps[0].loss *= 1.0001;
+  comparison.overlapped.steps[0].gradient_norm *= 1.001;
   EXPECT_TRUE(losses_agree(comparison));
   comparison.dtype = DType::f32;
+  EXPECT_FALSE(losses_agree(comparison));
+  comparison.overlapped.steps[0].loss = comparison.baseline.steps[0].loss;
   EXPECT_FALSE(losses_agree(comparison));
 }
 
