@@ -4,6 +4,7 @@
     tools/plot_trace.py runs/demo/trace.json step.svg --step 1 --ranks 0,1
     tools/plot_trace.py runs/demo/trace.json part.svg --ranks 0 --from 120 --to 180
     tools/plot_trace.py none.json pairwise.json overlap.svg --ranks 0 --panels "one by one,two by two"
+    tools/plot_trace.py 1f1b.json dualpipe.json pipelines.svg --streams compute
 
 Several traces stand one above the other on one time axis. Communication that a rank's compute waited for is marked in
 and under its compute row. Python's standard library only.
@@ -32,13 +33,19 @@ KINDS = [
     ("dispatch", "#2f8f5b", ("dispatch",)),
     ("combine", "#7bbf4f", ("combine",)),
     ("routing, sums, notices", "#b9b03c", ("metadata", "loads", "statistics", "retire")),
-    ("gradient reduction", "#c05a7c", ("reduce_dense", "reduce_experts")),
+    ("gradient reduction", "#c05a7c", ("reduce_dense", "reduce_experts", "gather_weights")),
+    ("multi-token prediction", "#7d6a9c", ("mtp_projection",)),
+    ("between stages", "#8c8c3f", ("send", "receive")),
 ]
 KIND_OF = {op: kind for kind in KINDS for op in kind[2]}
+# Tasks of a whole virtual stage have a hue for each.
+STAGES = [(f"virtual stage {number}", colour, ()) for number, colour in
+          enumerate(("#3b6fb6", "#d9822b", "#2f8f5b", "#b5563a"))]
 SHADES = {"input_grad": 0.25, "weight_grad": 0.5, "recompute": 0.65}
 WORDS = {"input_grad": " dX", "weight_grad": " dW", "recompute": " again"}
 EXPOSED, EXPOSED_PALE = "#d1242f", "#f7cfd0"
-STREAMS = ["compute", "prefetch", "intra", "inter", "reduce"]
+STREAMS = ["compute", "prefetch", "intra", "inter", "reduce", "send_next", "receive_previous", "send_previous",
+           "receive_next"]
 
 WIDTH = 1000
 LEFT, RIGHT = 128, 16
@@ -58,10 +65,15 @@ class Panel:
     def rows(self):
         return sorted({(e["rank"], STREAMS.index(e["stream"])) for e in self.events})
 
+    def rank_gap(self):
+        """Ranks with a row each stand close together, as stages of a pipeline."""
+        rows = self.rows()
+        return 0 if len(rows) == len({rank for rank, _ in rows}) else RANK_GAP
+
     def height(self):
         rows = self.rows()
         ranks = len({rank for rank, _ in rows})
-        return (CAPTION if self.caption else 0) + len(rows) * (ROW + GAP) + (ranks - 1) * RANK_GAP + 5 * ranks
+        return (CAPTION if self.caption else 0) + len(rows) * (ROW + GAP) + (ranks - 1) * self.rank_gap() + 5 * ranks
 
     def waiting(self):
         """Of the rank that waits most, ms that compute waited for communication, at the end too."""
@@ -70,9 +82,17 @@ class Panel:
             mine = [e for e in self.events if e["rank"] == rank]
             computed = [e for e in mine if e["stream"] == "compute"]
             last = max((e["end"] for e in computed), default=self.begin)
-            waits.append(sum(min(e["exposed"], e["begin"] - self.begin) for e in computed)
+            waits.append(sum(max(0.0, min(e["exposed"], e["begin"] - self.begin)) for e in computed)
                          + max(e["end"] for e in mine) - last)
         return max(waits)
+
+
+    def idle(self):
+        """Of the rank that does least, ms without compute."""
+        busy = {e["rank"]: 0.0 for e in self.events}
+        for event in self.events:
+            busy[event["rank"]] += event["end"] - event["begin"] if event["stream"] == "compute" else 0.0
+        return self.end - self.begin - min(busy.values())
 
 
 def shaded(colour, pass_name):
@@ -94,6 +114,7 @@ def read_events(path):
         "op": e["cat"],
         "pass": e["args"]["pass"],
         "layer": e["args"].get("layer", -1),
+        "micro_batch": e["args"].get("micro_batch", -1),
         "chunk": e["args"].get("chunk", -1),
         "chunks": e["args"].get("chunks", 1),
         "begin": e["ts"] / 1e3,
@@ -120,9 +141,18 @@ def select_step(events, number):
     return chosen
 
 
+def is_stage(event):
+    return event["op"] in ("stage", "paired_stage")
+
+
+def kind_of(event):
+    return STAGES[event["chunk"] % len(STAGES)] if is_stage(event) else KIND_OF[event["op"]]
+
+
 def draw_legend(picture, events, y):
     """Only the kinds that occur; returns the height used."""
-    used = [kind for kind in KINDS if any(e["op"] in kind[2] for e in events)]
+    occurring = {id(kind_of(e)) for e in events}
+    used = [kind for kind in KINDS + STAGES if id(kind) in occurring]
     entries = [(name, colour) for name, colour, _ in used]
     if any(e["exposed"] > 0 for e in events):
         entries.append(("compute waits for communication", EXPOSED))
@@ -137,7 +167,9 @@ def draw_legend(picture, events, y):
         x += width
     line += 1
     notes = "Shades: forward dark, input gradient (dX) lighter, weight gradient (dW) lightest."
-    if any(e["chunk"] >= 0 for e in events):
+    if any(is_stage(e) for e in events):
+        notes += " Numbers: micro-batches."
+    elif any(e["chunk"] >= 0 and e["op"] == "experts" for e in events):
         notes += " Numbers: chunks."
     picture.text(LEFT, y + 19 * line + 10, notes, 11.5, svg.FAINT)
     return 19 * (line + 1)
@@ -145,7 +177,11 @@ def draw_legend(picture, events, y):
 
 def labels(event, one_layer):
     """What a task may be called, from the longest to the shortest."""
+    if is_stage(event):
+        return (str(event["micro_batch"]),)
     words = WORDS.get(event["pass"], "")
+    if event["op"] in ("send", "receive"):
+        return (event["op"] + words, event["op"])
     layer = f'L{event["layer"]}' if event["layer"] >= 0 and not one_layer else ""
     if event["chunk"] < 0:
         return (f'{layer} {event["op"]}{words}'.strip(), event["op"] + words, layer)
@@ -156,7 +192,7 @@ def labels(event, one_layer):
 
 
 def draw_task(picture, event, x, y, width, one_layer):
-    colour = shaded(KIND_OF[event["op"]][1], event["pass"])
+    colour = shaded(kind_of(event)[1], event["pass"])
     duration = event["end"] - event["begin"]
     # A hair of the plate between neighbours, where there is room for it.
     picture.rect(x, y, max(width - (0.6 if width > 2 else 0), 0.4), ROW, colour, f'{event["name"]}: {duration:.2f} ms')
@@ -169,17 +205,19 @@ def draw_task(picture, event, x, y, width, one_layer):
 
 def draw_panel(picture, panel, y, scale):
     if panel.caption:
-        length, waiting = panel.end - panel.begin, panel.waiting()
+        length = panel.end - panel.begin
+        pipeline = all(is_stage(e) for e in panel.events if e["stream"] == "compute")
+        idle, words = (panel.idle(), "a stage idles") if pipeline else (panel.waiting(), "compute waits")
         picture.text(LEFT, y + 12, panel.caption, 12.5, font_weight=600)
-        picture.text(WIDTH - RIGHT, y + 12, f"{length:.0f} ms, of which compute waits {waiting:.0f} ms"
-                     f" ({waiting / length:.0%})", 11.5, svg.FAINT, "end")
+        picture.text(WIDTH - RIGHT, y + 12, f"{length:.0f} ms, of which {words} {idle:.0f} ms ({idle / length:.0%})",
+                     11.5, svg.FAINT, "end")
         y += CAPTION
     one_layer = len({e["layer"] for e in panel.events if e["op"] == "experts"}) <= 1
     right_end = LEFT + (panel.end - panel.begin) * scale
     previous = None
     for rank, stream in panel.rows():
         if rank != previous:
-            y += RANK_GAP if previous is not None else 0
+            y += panel.rank_gap() if previous is not None else 0
             picture.text(16, y + ROW / 2 + 4.5, f"rank {rank}", 12, font_weight=600)
             previous = rank
         picture.text(LEFT - 8, y + ROW / 2 + 4.5, STREAMS[stream], 11.5, svg.FAINT, "end")
@@ -230,6 +268,9 @@ def draw(panels, title, path):
 def select(path, arguments):
     """The events of a trace that the arguments want, and from when to when."""
     events = read_events(path)
+    if arguments.streams:
+        wanted = arguments.streams.split(",")
+        events = [e for e in events if e["stream"] in wanted]
     if arguments.step is not None:
         events = select_step(events, arguments.step)
     if arguments.ranks:
@@ -252,6 +293,7 @@ def main():
     parser.add_argument("svg")
     parser.add_argument("--step", type=int, help="only this step of each trace, from 0")
     parser.add_argument("--ranks", help="only these, as in 0,1")
+    parser.add_argument("--streams", help="only these, as in compute,inter")
     parser.add_argument("--from", dest="begin", type=float, help="ms after the step's (or trace's) begin")
     parser.add_argument("--to", dest="end", type=float, help="ms after the step's (or trace's) begin")
     parser.add_argument("--title")

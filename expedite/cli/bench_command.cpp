@@ -7,6 +7,7 @@ void add_bench_command(CLI::App& app, Context& context) {
   command->require_subcommand(1);
   add_bench_kernels(*command, context);
   add_bench_layer(*command, context);
+  add_bench_pipeline(*command, context);
   add_bench_train(*command, context);
 }
 

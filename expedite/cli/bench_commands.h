@@ -9,5 +9,6 @@ void add_bench_kernels(CLI::App& bench, Context& context);
 void add_bench_train(CLI::App& bench, Context& context);
 /// `bench layer` and `bench dispatch`.
 void add_bench_layer(CLI::App& bench, Context& context);
+void add_bench_pipeline(CLI::App& bench, Context& context);
 
 }  // namespace expedite::cli

@@ -63,7 +63,7 @@ std::vector<StageTimes> uniform_times(int v) {
 
 TEST(Bubble, OfSimulatedPipelinesEqualsItsFormula) {
   std::array<int, schedule::kPipelineKinds.size()> checked{};
-  for (const PipelineShape& shape : schedule::testing::legal_shapes(8, 3, 20)) {
+  for (const PipelineShape& shape : schedule::testing::legal_shapes(8, 3, 16)) {
     for (const StageTimes& times : uniform_times(2 * shape.virtual_stages)) {
       double formula = 0.0;
       try {
