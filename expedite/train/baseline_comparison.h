@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "expedite/base/row_traffic.h"
 #include "expedite/comm/process_grid.h"
-#include "expedite/comm/traffic.h"
 #include "expedite/schedule/ep_plan.h"
 #include "expedite/train/config.h"
 
@@ -18,7 +18,7 @@ struct ComparedStep {
   double gradient_norm = 0.0;
   double seconds = 0.0;                // on rank 0
   double exposed_communication = 0.0;  // fraction of the step, the mean of all ranks
-  comm::RowTraffic rows;               // of all ranks
+  RowTraffic rows;                     // of all ranks
 };
 
 struct Contender {
