@@ -120,7 +120,8 @@ json fine_line(const PipelineBenchOptions& options, PipelineKind kind) {
   const auto begin = std::chrono::steady_clock::now();
   static_cast<void>(pipeline.simulate({.contention = options.contention}));
   const double simulate_seconds = seconds_since(begin);
-  const cost::Simulation simulation = pipeline.simulate({.contention = options.contention, .events = true});
+  const cost::Simulation simulation = pipeline.simulate(
+      {.contention = options.contention, .events = true, .memory = !options.trace_folder.empty()});
   write_trace(options, kind, simulation);
   const Shares shares = shares_of(simulation);
   const auto hidden = [&](CommunicationKind which, bool only_steady_state) {

@@ -88,8 +88,8 @@ class Accountant {
         times.exposures.push_back({op, from, end});
       }
       end = from;
-      if (run.last_to_come >= 0 && graph_.rank_of(run.last_to_come) != rank) {
-        break;
+      if (run.reached < run.begin) {
+        break;  // it waited for another rank
       }
       cause = run.cause;
     }

@@ -10,10 +10,10 @@ namespace expedite::cost {
 /// One task in a simulation.
 struct TaskRun {
   TaskCost cost = {};
-  double begin = -1.0;     // of communication: when all had reached it
-  double end = -1.0;       // -1: it has not ended
-  Node cause = -1;         // the last task that it waited for on its own rank; -1: none
-  Node last_to_come = -1;  // of communication: the member that the others waited for
+  double reached = -1.0;  // when its turn had come
+  double begin = -1.0;    // of communication: when all members had reached it
+  double end = -1.0;      // -1: it has not ended
+  Node cause = -1;        // the last task that it waited for on its own rank; -1: none
 };
 
 /// Fills in the times of `simulation.ranks`, whose `seconds` is known, and with `events` their events. An

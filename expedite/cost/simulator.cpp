@@ -45,6 +45,15 @@ class Memory {
     std::int64_t total = 0;
   };
 
+  /// Of changes at one time only what they come to is kept.
+  static void keep(std::vector<MemoryPoint>& points, const MemoryPoint& point) {
+    if (!points.empty() && points.back().time == point.time && points.back().category == point.category) {
+      points.back() = point;
+    } else {
+      points.push_back(point);
+    }
+  }
+
   void change(const TaskGraph& graph, Node node, const std::vector<BufferId>& buffers, int sign, double now) {
     const std::size_t rank = graph.rank_of(node);
     for (const BufferId id : buffers) {
@@ -53,7 +62,7 @@ class Memory {
       held += sign * buffer.expected_bytes;
       held_[rank].total += sign * buffer.expected_bytes;
       if (keep_) {
-        ranks_[rank].memory.push_back({now, buffer.category, held});
+        keep(ranks_[rank].memory, {now, buffer.category, held});
       }
     }
   }
@@ -139,6 +148,7 @@ class Simulator {
   /// A task's turn has come. Communication begins with the last of its meeting.
   void reach(Node node, double now) {
     const std::int32_t meeting = graph_.meeting_of(node);
+    runs_[at(node)].reached = now;
     if (meeting < 0) {
       runs_[at(node)].begin = now;
       ends_.push({now + runs_[at(node)].cost.seconds, ++events_, node, -1});
@@ -150,7 +160,6 @@ class Simulator {
     double seconds = 0.0;
     for (const Node member : graph_.meeting(node)) {
       runs_[at(member)].begin = now;
-      runs_[at(member)].last_to_come = node;
       seconds = std::max(seconds, runs_[at(member)].cost.seconds);
     }
     links_.begin(graph_, runs_, meeting, seconds, now, [&](std::int32_t which, double end) {
@@ -223,7 +232,11 @@ Simulation simulate(std::span<const RankClass> ranks, const TaskCosts& costs,
 std::vector<tracing::RankTrace> traces_of(const Simulation& simulation) {
   std::vector<tracing::RankTrace> traces;
   for (const RankTimes& rank : simulation.ranks) {
-    traces.push_back({.rank = rank.rank, .events = rank.events});
+    tracing::RankTrace trace = {.rank = rank.rank, .events = rank.events};
+    for (const MemoryPoint& point : rank.memory) {
+      trace.memory.push_back({std::llround(point.time * 1e9), point.category, point.bytes});
+    }
+    traces.push_back(std::move(trace));
   }
   return traces;
 }

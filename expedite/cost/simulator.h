@@ -84,8 +84,7 @@ struct Simulation {
 [[nodiscard]] Simulation simulate(std::span<const RankClass> ranks, const TaskCosts& costs,
                                   const SimulationOptions& options = {});
 
-/// The events of a simulation with SimulationOptions::events, for tracing::write_chrome_trace. A second of
-/// the simulation is one second.
+/// What a simulation with SimulationOptions::events, and memory, kept, for tracing::write_chrome_trace.
 [[nodiscard]] std::vector<tracing::RankTrace> traces_of(const Simulation& simulation);
 
 }  // namespace expedite::cost

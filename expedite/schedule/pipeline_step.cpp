@@ -86,18 +86,20 @@ class Builder {
     send(action, recording.output);
   }
 
-  /// By turns, backward first: what a segment leaves under way runs under the next one of the other.
+  /// By turns, backward first: what a segment leaves under way runs under the next one of the other. Where
+  /// one has more segments, they are spread.
   void run_pair(const Action& forward, const Action& backward) {
     const TaskId activations = receive(forward);
     const TaskId gradient = receive(backward);
     const Recording up = record(forward, activations);
     const Recording down = record(backward, gradient);
-    for (std::size_t i = 0; i < std::max(up.segments.size(), down.segments.size()); ++i) {
-      for (const Recording* recording : {&down, &up}) {
-        if (i < recording->segments.size()) {
-          append(recording->segments[i]);
-        }
-      }
+    std::size_t b = 0;
+    for (std::size_t f = 0; f < up.segments.size() || b < down.segments.size();) {
+      // Of n segments, the i-th has its place at (i + 1/2) / n of the pair.
+      const bool take_backward =
+          f == up.segments.size() || (b < down.segments.size() &&
+                                      (2 * b + 1) * up.segments.size() <= (2 * f + 1) * down.segments.size());
+      append(take_backward ? down.segments[b++] : up.segments[f++]);
     }
     send(forward, up.output);
     send(backward, down.output);

@@ -15,7 +15,7 @@
 namespace expedite::tracing {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x3230656361727478;  // "xtrace02", and the machine's byte order
+constexpr std::uint64_t kMagic = 0x3330656361727478;  // "xtrace03", and the machine's byte order
 
 class Packer {
  public:
@@ -56,6 +56,7 @@ class Unpacker {
 };
 
 constexpr std::size_t kEventBytes = 3 + 4 * sizeof(std::int32_t) + 7 * sizeof(std::int64_t);
+constexpr std::size_t kSampleBytes = 1 + 2 * sizeof(std::int64_t);
 constexpr int kPasses = static_cast<int>(schedule::Pass::update) + 1;
 
 // Microseconds, as the format wants them, without losing nanoseconds.
@@ -116,11 +117,19 @@ void write_event(std::string& out, int rank, const TraceEvent& event, std::int64
   out += "}},\n";
 }
 
+void write_sample(std::string& out, int rank, const MemorySample& sample, std::int64_t shift) {
+  fmt::format_to(
+      std::back_inserter(out),
+      "{{\"ph\":\"C\",\"pid\":{},\"name\":\"memory MiB\",\"ts\":{},\"args\":{{\"{}\":{:.3f}}}}},\n", rank,
+      microseconds(sample.time + shift), name_of(sample.category),
+      static_cast<double>(sample.bytes) / (1 << 20));
+}
+
 }  // namespace
 
 std::vector<std::byte> pack(const RankTrace& trace) {
   Packer packer;
-  packer.reserve(32 + trace.events.size() * kEventBytes);
+  packer.reserve(40 + trace.events.size() * kEventBytes + trace.memory.size() * kSampleBytes);
   packer.put(kMagic);
   packer.put(static_cast<std::int32_t>(trace.rank));
   packer.put(trace.clock_offset);
@@ -140,6 +149,12 @@ std::vector<std::byte> pack(const RankTrace& trace) {
     packer.put(event.bytes);
     packer.put(event.rows);
   }
+  packer.put(static_cast<std::int64_t>(trace.memory.size()));
+  for (const MemorySample& sample : trace.memory) {
+    packer.put(sample.time);
+    packer.put(static_cast<std::uint8_t>(sample.category));
+    packer.put(sample.bytes);
+  }
   return packer.take();
 }
 
@@ -150,8 +165,7 @@ RankTrace unpack(std::span<const std::byte> bytes) {
   trace.rank = unpacker.get<std::int32_t>();
   trace.clock_offset = unpacker.get<std::int64_t>();
   const auto count = unpacker.get<std::int64_t>();
-  require(count >= 0 && unpacker.left() % kEventBytes == 0 &&
-              static_cast<std::uint64_t>(count) == unpacker.left() / kEventBytes,
+  require(count >= 0 && static_cast<std::uint64_t>(count) <= unpacker.left() / kEventBytes,
           "a packed trace of {} events has {} bytes of them", count, unpacker.left());
   trace.events.resize(static_cast<std::size_t>(count));
   for (TraceEvent& event : trace.events) {
@@ -169,6 +183,16 @@ RankTrace unpack(std::span<const std::byte> bytes) {
     event.bytes = unpacker.get<std::int64_t>();
     event.rows = unpacker.get<RowTraffic>();
   }
+  const auto samples = unpacker.get<std::int64_t>();
+  require(samples >= 0 && unpacker.left() % kSampleBytes == 0 &&
+              static_cast<std::uint64_t>(samples) == unpacker.left() / kSampleBytes,
+          "a packed trace of {} samples of memory has {} bytes of them", samples, unpacker.left());
+  trace.memory.resize(static_cast<std::size_t>(samples));
+  for (MemorySample& sample : trace.memory) {
+    sample.time = unpacker.get<std::int64_t>();
+    sample.category = unpacker.get_enum<MemoryCategory>(kMemoryCategories);
+    sample.bytes = unpacker.get<std::int64_t>();
+  }
   return trace;
 }
 
@@ -184,6 +208,9 @@ std::string to_chrome_json(std::span<const RankTrace> ranks) {
     write_metadata(out, trace.rank, trace.events);
     for (const TraceEvent& event : trace.events) {
       write_event(out, trace.rank, event, trace.clock_offset - origin);
+    }
+    for (const MemorySample& sample : trace.memory) {
+      write_sample(out, trace.rank, sample, trace.clock_offset - origin);
     }
   }
   if (!ranks.empty()) {

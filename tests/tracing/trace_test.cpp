@@ -83,17 +83,22 @@ TEST(TraceRecorder, KeepsTheLatestSteps) {
 }
 
 TEST(TracePacking, BringsEverythingBack) {
-  const RankTrace trace{.rank = 3, .clock_offset = -12345678901, .events = sample_events()};
+  const RankTrace trace{
+      .rank = 3,
+      .clock_offset = -12345678901,
+      .events = sample_events(),
+      .memory = {{5, MemoryCategory::weights, 7'000'000'000}, {6, MemoryCategory::workspace, 0}}};
   const auto bytes = pack(trace);
   const RankTrace back = unpack(bytes);
   EXPECT_EQ(back.rank, 3);
   EXPECT_EQ(back.clock_offset, trace.clock_offset);
   EXPECT_EQ(back.events, trace.events);
+  EXPECT_EQ(back.memory, trace.memory);
   EXPECT_TRUE(unpack(pack({})).events.empty());
 }
 
 TEST(TracePacking, RejectsWhatItDidNotMake) {
-  auto bytes = pack({.rank = 0, .events = sample_events()});
+  auto bytes = pack({.rank = 0, .events = sample_events(), .memory = {{}}});
   for (std::size_t size = 0; size < bytes.size(); ++size) {
     EXPECT_THROW((void)unpack(std::span(bytes).first(size)), Error);
   }
@@ -153,6 +158,17 @@ TEST(ChromeTrace, IsJsonWithAProcessPerRankAndARowPerStream) {
   EXPECT_EQ(complete[4].at("pid"), 1);
 
   EXPECT_TRUE(nlohmann::json::parse(to_chrome_json({})).at("traceEvents").empty());
+}
+
+TEST(ChromeTrace, CountsMemoryByCategory) {
+  const RankTrace trace{
+      .rank = 2, .events = sample_events(), .memory = {{1'000'600, MemoryCategory::activations, 3 << 20}}};
+  const auto json = nlohmann::json::parse(to_chrome_json(std::span(&trace, 1)));
+  const auto& counter = json.at("traceEvents").back();
+  EXPECT_EQ(counter.at("ph"), "C");
+  EXPECT_EQ(counter.at("pid"), 2);
+  EXPECT_DOUBLE_EQ(counter.at("ts"), 0.5);
+  EXPECT_DOUBLE_EQ(counter.at("args").at("activations"), 3.0);
 }
 
 TEST(ChromeTrace, IsWrittenToAFile) {
