@@ -132,6 +132,7 @@ schedule::PipelineSpec SimulatedPipeline::spec_of(int stage) const {
                       {"pp", ranks(0, shape_.stages, per_stage)}};
   spec.step.expert_parallel_stream = node < ep ? Stream::inter : Stream::intra;
   spec.step.ep_plan.dispatcher = schedule::Dispatcher::hierarchical_dedup;
+  spec.step.ep_plan.chunking.chunks = model_.chunks;
   spec.step.relays = true;
   spec.step.sparse = sparse_;
   spec.step.tokens = 1024;  // 8192 on 8 ranks of tensor and sequence parallelism
@@ -149,13 +150,32 @@ schedule::PipelineSpec SimulatedPipeline::spec_of(int stage) const {
   return spec;
 }
 
+/// Of a layer's tokens, what the task is for.
+double SimulatedPipeline::share_of(const Task& task) const {
+  if (task.chunk < 0) {
+    return 1.0;
+  }
+  switch (task.op) {
+    case Op::shared_experts:
+      return 0.5;
+    case Op::permute:
+    case Op::dispatch:
+    case Op::experts:
+    case Op::combine:
+    case Op::unpermute:
+      return static_cast<double>(task.chunks) / model_.chunks;
+    default:
+      return 1.0;
+  }
+}
+
 cost::TaskCost SimulatedPipeline::cost_of(const Task& task) const {
   const bool two_levels = model_.ranks_per_node < model_.expert_parallel_size;
   switch (task.op) {
     case Op::dispatch:
     case Op::combine: {
       const double share = !two_levels ? 1.0 : task.stream == Stream::inter ? 0.7 : 0.3;
-      return {.seconds = share * exchange_, .link = task.stream == Stream::inter ? 1 : 0};
+      return {.seconds = share * share_of(task) * exchange_, .link = task.stream == Stream::inter ? 1 : 0};
     }
     case Op::metadata:
     case Op::statistics:
@@ -168,7 +188,7 @@ cost::TaskCost SimulatedPipeline::cost_of(const Task& task) const {
     case Op::reduce_experts:
       return {.seconds = 10e-3, .link = 1};
     default:
-      return {.seconds = 1e-3 * compute_milliseconds(task.op, task.pass)};
+      return {.seconds = 1e-3 * share_of(task) * compute_milliseconds(task.op, task.pass)};
   }
 }
 

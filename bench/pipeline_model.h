@@ -23,6 +23,7 @@ struct PipelineModel {
   int ranks_per_node = 8;
   int replicas = 2;
   double compute_to_communication = 1.5;  // of an MoE layer, forward and backward: compute over its exchanges
+  int chunks = 1;                         // of an MoE layer, outside of pairs
   schedule::LayerRecompute recompute = schedule::LayerRecompute::none;
 };
 
@@ -46,6 +47,7 @@ class SimulatedPipeline {
  private:
   [[nodiscard]] schedule::PipelineSpec spec_of(int stage) const;
   [[nodiscard]] std::vector<double> item_costs() const;
+  [[nodiscard]] double share_of(const schedule::Task& task) const;
 
   PipelineModel model_;
   schedule::PipelineShape shape_;

@@ -51,6 +51,7 @@ void add_bench_pipeline(CLI::App& bench, Context& context) {
   size("--expert-parallel-size", model.expert_parallel_size, "Ranks of a group");
   size("--ranks-per-node", model.ranks_per_node, "Of an expert-parallel group");
   size("--replicas", model.replicas, "Expert-parallel groups of a stage");
+  size("--chunks", model.chunks, "Of an MoE layer, where a micro-batch has no partner to hide its exchanges");
   command
       ->add_option("--compute-to-communication", model.compute_to_communication,
                    "Of an MoE layer: seconds of compute over seconds of its exchanges")
@@ -62,7 +63,8 @@ void add_bench_pipeline(CLI::App& bench, Context& context) {
   command->add_flag("--contention", options->bench.contention, "What is under way on a link shares it");
   command->add_flag("--coarse", options->bench.coarse,
                     "Equal stages instead of layers, one task per virtual stage, micro-batch and pass");
-  command->add_option("--forward", options->bench.stage_ms.forward, "With --coarse: ms of a stage's forward, F")
+  command
+      ->add_option("--forward", options->bench.stage_ms.forward, "With --coarse: ms of a stage's forward, F")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   time("--input-grad", options->bench.stage_ms.input_grad, "With --coarse: of its input gradients, B - W");

@@ -112,6 +112,7 @@ class Builder {
     writer_.begin_micro_batch(action.micro_batch);
     const TaskId first = writer_.next_task();
     const Items items = items_of(action);
+    tasks_.begin(action.paired);
     switch (action.phase) {
       case Phase::forward:
         recording_.output = tasks_.forward(items);

@@ -43,13 +43,14 @@ struct PipelineSpec {
 [[nodiscard]] std::vector<int> even_bounds(int items, int parts);
 
 /// In the order that stage_order() says. A layer's tasks are those of build_train_step(); the exchanges of a
-/// layer run under what the layer itself has (shared experts; weight gradients). In a pair, forward and
-/// backward are cut where they start an exchange, and take turns: each exchange of one runs under compute of
-/// the other. The gradient leaves a stage before the last weight gradients, which run while it is on its way.
-/// Loss and head, with their gradients, run in forward. Activations that pass a layer of multi-token
-/// prediction take those of the main model along: the message is as large again. Gradients of a layer are
-/// reduced when its last micro-batch's are there. Sends and receives bear as `chunk` the part that they are
-/// for. Throws Error for shapes that problem_of() rejects, and for a spec that does not fit together.
+/// layer run under what the layer itself has (its other chunks; shared experts; weight gradients). In a pair,
+/// forward and backward are cut where they start an exchange, and take turns: each exchange of one runs under
+/// compute of the other, and layers are not cut into chunks. The gradient leaves a stage before the last
+/// weight gradients, which run while it is on its way. Loss and head, with their gradients, run in forward.
+/// Activations that pass a layer of multi-token prediction take those of the main model along: the message is
+/// as large again. Gradients of a layer are reduced when its last micro-batch's are there. Sends and receives
+/// bear as `chunk` the part that they are for. Throws Error for shapes that problem_of() rejects, and for a
+/// spec that does not fit together.
 [[nodiscard]] Schedule build_pipeline_step(const PipelineSpec& spec);
 
 }  // namespace expedite::schedule

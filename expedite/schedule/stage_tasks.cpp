@@ -8,8 +8,24 @@
 namespace expedite::schedule {
 
 StageTasks::StageTasks(StepWriter& writer, const PipelineSpec& spec, const StepSpec& step, Events events)
-    : writer_(writer), spec_(spec), step_(step), forgetful_(step), events_(std::move(events)) {
-  forgetful_.training = false;
+    : writer_(writer),
+      spec_(spec),
+      chunked_(plan_of(step)),
+      whole_(chunked_),
+      plan_(&chunked_),
+      events_(std::move(events)) {
+  // Where buffers are of chunks, forward and backward must have the same.
+  if (step.whole_layer_buffers()) {
+    StepSpec whole = step;
+    whole.ep_plan.chunking = {};
+    whole_ = plan_of(whole);
+  }
+}
+
+StageTasks::Plan StageTasks::plan_of(const StepSpec& step) {
+  Plan plan{step, step};
+  plan.forgetful.training = false;
+  return plan;
 }
 
 MoeHooks StageTasks::hooks() {
@@ -45,7 +61,7 @@ void StageTasks::layer_forward(int layer) {
   attention_forward(writer_, layer,
                     spec_.recompute == LayerRecompute::none ? AttentionKept::all : AttentionKept::input);
   if (sparse(layer)) {
-    MoeLayer(writer_, forget ? forgetful_ : step_, layer).forward(hooks());
+    MoeLayer(writer_, forget ? plan_->forgetful : plan_->step, layer).forward(hooks());
   } else {
     dense_forward(writer_, layer, !forget);
   }
@@ -81,7 +97,7 @@ TaskId StageTasks::backward(const Items& items, bool weight_grads) {
 void StageTasks::recompute(int layer) {
   attention_recompute(writer_, layer, true);
   if (sparse(layer)) {
-    MoeLayer(writer_, step_, layer).recompute(hooks());
+    MoeLayer(writer_, plan_->step, layer).recompute(hooks());
   } else {
     dense_recompute(writer_, layer);
   }
@@ -93,7 +109,7 @@ void StageTasks::layer_backward(int layer, bool weight_grads) {
   }
   if (sparse(layer)) {
     const TaskId experts =
-        MoeLayer(writer_, step_, layer).backward({.hooks = hooks(), .weight_grads = weight_grads});
+        MoeLayer(writer_, plan_->step, layer).backward({.hooks = hooks(), .weight_grads = weight_grads});
     if (weight_grads) {
       expert_weight_grads(layer, experts);
     }
@@ -128,7 +144,7 @@ void StageTasks::weight_grads(const Items& items) {
   for (int item = std::min(items.end, head()) - 1; item >= std::max(items.first, 1); --item) {
     const int layer = item - 1;
     if (sparse(layer)) {
-      expert_weight_grads(layer, MoeLayer(writer_, step_, layer).weight_grads());
+      expert_weight_grads(layer, MoeLayer(writer_, plan_->step, layer).weight_grads());
     } else {
       dense_weight_grad(writer_, layer);
     }

@@ -28,6 +28,8 @@ class StageTasks {
 
   StageTasks(StepWriter& writer, const PipelineSpec& spec, const StepSpec& step, Events events);
 
+  /// Whether what follows is half of a pair, where exchanges are hidden without cutting layers into chunks.
+  void begin(bool paired) { plan_ = paired ? &whole_ : &chunked_; }
   /// These are of the writer's micro-batch. Returns the task that ends with the activations for the next
   /// part.
   TaskId forward(const Items& items);
@@ -37,9 +39,9 @@ class StageTasks {
   void weight_grads(const Items& items);
 
  private:
-  [[nodiscard]] int layers() const { return step_.layers(); }
+  [[nodiscard]] int layers() const { return chunked_.step.layers(); }
   [[nodiscard]] int head() const { return spec_.items() - 1; }
-  [[nodiscard]] bool sparse(int layer) const { return step_.sparse[static_cast<std::size_t>(layer)]; }
+  [[nodiscard]] bool sparse(int layer) const { return chunked_.step.sparse[static_cast<std::size_t>(layer)]; }
   [[nodiscard]] bool predicts_more(int layer) const { return layer >= layers() - spec_.mtp_layers; }
   [[nodiscard]] MoeHooks hooks();
 
@@ -52,10 +54,17 @@ class StageTasks {
   void embedding_weight_grads();
   void run_filler();
 
+  struct Plan {
+    StepSpec step;
+    StepSpec forgetful;  // likewise, but forward keeps nothing
+  };
+  [[nodiscard]] static Plan plan_of(const StepSpec& step);
+
   StepWriter& writer_;
   const PipelineSpec& spec_;
-  const StepSpec& step_;
-  StepSpec forgetful_;  // as `step_`, but forward keeps nothing
+  Plan chunked_;
+  Plan whole_;
+  const Plan* plan_;
   Events events_;
   int filler_ = -1;  // the layer whose attention weight gradients wait for an exchange to run under
   std::map<int, TaskId> losses_;  // by micro-batch

@@ -31,6 +31,19 @@ TEST(PipelineModel, AdaptivePipeHidesTheExchangesOfTheSteadyState) {
   }
 }
 
+// Outside of pairs, a micro-batch hides exchanges under its own other chunks.
+TEST(PipelineModel, ChunksHideWhatHasNoPartner) {
+  PipelineModel model;
+  const SimulatedPipeline whole(model, PipelineKind::adaptive_pipe);
+  model.chunks = 2;
+  const SimulatedPipeline chunked(model, PipelineKind::adaptive_pipe);
+  const cost::Simulation without = whole.simulate({.events = true});
+  const cost::Simulation with = chunked.simulate({.events = true});
+  EXPECT_NEAR(with.ranks[5].compute, without.ranks[5].compute, 1e-9);
+  EXPECT_GT(exchanges(with, false).hidden(), 0.92);
+  EXPECT_LT(with.seconds, without.seconds);
+}
+
 // With compute half of the exchanges, those between nodes alone are 1.4 times compute: 0.4 of 2 stay.
 TEST(PipelineModel, CannotHideMoreThanThereIsCompute) {
   PipelineModel model;

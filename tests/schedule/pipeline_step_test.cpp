@@ -183,6 +183,29 @@ TEST(PipelineStep, AdaptivePipeRunsEveryExchangeUnderTheOtherOfThePair) {
   EXPECT_LT(at(Op::unpermute, Pass::input_grad, 0), order.front());
 }
 
+TEST(PipelineStep, CutsLayersIntoChunksOnlyOutsideOfPairs) {
+  const PipelineJob job{{PipelineKind::adaptive_pipe, 2, 1, 6}, {true, true}, 2, 2, 2};
+  const auto chunks = [&](const Schedule& schedule, int micro_batch, Pass pass) {
+    return std::ranges::count_if(schedule.tasks, [&](const Task& task) {
+      return task.op == Op::dispatch && task.micro_batch == micro_batch && task.pass == pass;
+    });
+  };
+  for (const MoeRecompute recompute : {MoeRecompute::none, MoeRecompute::full}) {
+    const auto schedules = build(job, [&](PipelineSpec& spec) {
+      spec.step.ep_plan.chunking.chunks = 3;
+      spec.step.ep_plan.recompute = recompute;
+    });
+    ASSERT_EQ(verify(schedules), std::vector<std::string>{});
+    // The last stage: forward of 0 alone, of 1 with backward of 0, ..., backward of 5 alone. With recompute
+    // buffers are of chunks, and forward and backward must have the same.
+    const int paired = recompute == MoeRecompute::none ? 1 : 3;
+    EXPECT_EQ(chunks(schedules[2], 0, Pass::forward), 3);
+    EXPECT_EQ(chunks(schedules[2], 1, Pass::forward), paired);
+    EXPECT_EQ(chunks(schedules[2], 0, Pass::input_grad), paired);
+    EXPECT_EQ(chunks(schedules[2], 5, Pass::input_grad), 3);
+  }
+}
+
 TEST(PipelineStep, SendsGradientsBeforeTheLastWeightGradients) {
   const PipelineJob job{{PipelineKind::one_f_one_b, 2, 1, 4}, {true, true}, 1, 1, 1};
   const Schedule schedule = build(job)[1];
