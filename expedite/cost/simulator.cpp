@@ -127,7 +127,9 @@ class Simulator {
         }
       }
     }
-    require(ended == graph_.nodes(), "{}", stuck());
+    if (ended < graph_.nodes()) {
+      fail("{}", stuck());
+    }
     result_.seconds = now;
     account(graph_, runs_, options_.events, result_);
     return std::move(result_);
@@ -137,10 +139,13 @@ class Simulator {
   void ask(const TaskCosts& costs) {
     for (Node node = 0; node < graph_.nodes(); ++node) {
       const TaskCost cost = costs(graph_.schedule_of(node), graph_.task(node));
-      require(cost.seconds >= 0.0 && std::isfinite(cost.seconds), "rank {}: '{}' is said to take {} seconds",
-              graph_.schedule_of(node).rank, schedule::label(graph_.task(node)), cost.seconds);
-      require(cost.link < kSharedLinks, "rank {}: '{}' is said to use link {}, but links are below {}",
-              graph_.schedule_of(node).rank, schedule::label(graph_.task(node)), cost.link, kSharedLinks);
+      if (!(cost.seconds >= 0.0) || !std::isfinite(cost.seconds) || cost.link >= kSharedLinks) {
+        fail(
+            "rank {}: '{}' is said to take {} seconds and to use link {}: seconds are 0 or more, links below "
+            "{}",
+            graph_.schedule_of(node).rank, schedule::label(graph_.task(node)), cost.seconds, cost.link,
+            kSharedLinks);
+      }
       runs_[at(node)].cost = cost;
     }
   }

@@ -61,10 +61,12 @@ class Meetings {
       place({group, task.stream, -1, -1}, static_cast<int>(rank), node);
       return;
     }
-    require(
-        ranks_.contains(communication.peer),
-        "rank {}: '{}' has peer {}, which is not simulated: simulate a rank of every stage at the same place",
-        schedule.rank, schedule::label(task), communication.peer);
+    if (!ranks_.contains(communication.peer)) {
+      fail(
+          "rank {}: '{}' has peer {}, which is not simulated: simulate a rank of every stage at the same "
+          "place",
+          schedule.rank, schedule::label(task), communication.peer);
+    }
     const int from = send ? schedule.rank : communication.peer;
     const int to = send ? communication.peer : schedule.rank;
     place({group, send ? schedule::arrival_of(task.stream) : task.stream, from, to}, send ? 0 : 1, node);
