@@ -22,8 +22,8 @@ struct RecomputeName {
   schedule::MoeRecompute recompute;
 };
 constexpr RecomputeName kRecomputes[] = {{"no", schedule::MoeRecompute::none},
-                                         {"activation", schedule::MoeRecompute::activation},
-                                         {"yes", schedule::MoeRecompute::full}};
+                                         {"yes", schedule::MoeRecompute::activation},
+                                         {"full", schedule::MoeRecompute::full}};
 
 /// As the command line gives them.
 struct LayerOptions {
@@ -171,9 +171,10 @@ void add_bench_layer(CLI::App& bench, Context& context) {
   add_contenders(*command, *layer);
   command
       ->add_option("--recompute", layer->recompute,
-                   "What experts compute again in backward: no, activation, yes (gate/up too), or several")
+                   "What experts compute again in backward: nothing (no), the activation (yes), gate/up too "
+                   "(full), or several")
       ->delimiter(',')
-      ->check(CLI::IsMember({"no", "activation", "yes"}))
+      ->check(CLI::IsMember({"no", "yes", "full"}))
       ->capture_default_str();
   add_measurement(*command, *layer);
   run_on_call(*command, layer, context);

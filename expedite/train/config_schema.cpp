@@ -50,7 +50,8 @@ constexpr Field kFields[] = {
      "Chunks under way at once in the continuous pipeline"},
     {"parallel.ep_plan.chunk_moe_recompute",
      [](TrainConfig& c) -> Slot { return &c.parallel.ep_plan.chunk_moe_recompute; }, kAny,
-     "What experts compute again in backward instead of keeping it: nothing, the activation, or gate/up too"},
+     "What experts compute again in backward instead of keeping it: nothing, the activation (cheap), or "
+     "gate/up too"},
 
     {"moe.router_load_balancing_type",
      [](TrainConfig& c) -> Slot { return &c.moe.router_load_balancing_type; }, kAny,
@@ -134,8 +135,8 @@ constexpr std::array kPipelines = {EnumName<ChunkPipeline>{ChunkPipeline::contin
                                    EnumName<ChunkPipeline>{ChunkPipeline::none, "none"}};
 using schedule::MoeRecompute;
 constexpr std::array kRecomputes = {EnumName<MoeRecompute>{MoeRecompute::none, "false"},
-                                    EnumName<MoeRecompute>{MoeRecompute::activation, "activation"},
-                                    EnumName<MoeRecompute>{MoeRecompute::full, "true"}};
+                                    EnumName<MoeRecompute>{MoeRecompute::activation, "true"},
+                                    EnumName<MoeRecompute>{MoeRecompute::full, "full"}};
 constexpr std::array kLoadBalancings = {EnumName<LoadBalancing>{LoadBalancing::aux_loss, "aux_loss"},
                                         EnumName<LoadBalancing>{LoadBalancing::seq_aux_loss, "seq_aux_loss"},
                                         EnumName<LoadBalancing>{LoadBalancing::none, "none"},

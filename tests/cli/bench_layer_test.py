@@ -40,7 +40,7 @@ class BenchLayer(harness.Case):
             with self.subTest(ranks=ranks):
                 process, results = self.bench(
                     "layer", *SHAPE, "--ffn", 16, "--ranks", ranks, "--chunks", "1,4", "--pipeline",
-                    "continuous,pairwise,none", "--recompute", "no,activation,yes", "--dispatcher",
+                    "continuous,pairwise,none", "--recompute", "no,yes,full", "--dispatcher",
                     ",".join(DISPATCHERS),
                 )  # fmt: skip
                 self.assertEqual(len(results), 4 * 2 * 3 * 3, process.output)

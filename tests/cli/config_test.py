@@ -38,9 +38,10 @@ class Config(harness.Case):
         self.refuse(train__micro_batch_size=3, texts=["train.global_batch_size", "train.micro_batch_size = 3"])
 
     def test_chunks_and_dispatchers_train(self):
-        for plan in ({"moe_num_chunks": 3, "dispatcher": "hierarchical_dedup"},
-                     {"moe_chunk_size": 8, "dispatcher": "zero_redundancy", "chunk_moe_recompute": True},
-                     {"moe_num_chunks": 2, "dispatcher": "auto", "moe_chunk_pipeline": "pairwise"}):
+        for plan in ({"moe_num_chunks": "auto", "dispatcher": "hierarchical_dedup"},
+                     {"moe_chunk_size": 8, "dispatcher": "zero_redundancy", "chunk_moe_recompute": "full"},
+                     {"moe_num_chunks": 2, "dispatcher": "auto", "moe_chunk_pipeline": "pairwise",
+                      "chunk_moe_recompute": True}):
             self.train(train__steps=1, parallel__ep_plan=plan, ranks=2)
 
     def test_expert_parallel_size_that_does_not_fit(self):

@@ -223,7 +223,9 @@ TEST(Config, ReadsTheExpertParallelPlan) {
   EXPECT_EQ(plan.moe_chunk_size, 64);
   EXPECT_EQ(plan.moe_chunk_pipeline, schedule::ChunkPipeline::pairwise);
   EXPECT_EQ(plan.moe_chunk_window, 3);
-  EXPECT_EQ(plan.chunk_moe_recompute, schedule::MoeRecompute::full);
+  EXPECT_EQ(plan.chunk_moe_recompute, schedule::MoeRecompute::activation);
+  EXPECT_EQ(parse_with({"parallel.ep_plan.chunk_moe_recompute=full"}).parallel.ep_plan.chunk_moe_recompute,
+            schedule::MoeRecompute::full);
   EXPECT_NE(error_after("", {"parallel.ep_plan.moe_num_chunks=2000"}).find("at most 1024"),
             std::string::npos);
   EXPECT_NE(error_after("", {"parallel.ep_plan.moe_chunk_window=0"}), "no error");
