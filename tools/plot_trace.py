@@ -38,7 +38,8 @@ KINDS = [
     ("between stages", "#8c8c3f", ("send", "receive")),
 ]
 KIND_OF = {op: kind for kind in KINDS for op in kind[2]}
-# Tasks of a whole virtual stage have a hue for each.
+# Tasks of a whole virtual stage have a hue for each stage.
+STAGE_OPS = {"stage", "paired_stage"}
 STAGES = [(f"virtual stage {number}", colour, ()) for number, colour in
           enumerate(("#3b6fb6", "#d9822b", "#2f8f5b", "#b5563a"))]
 SHADES = {"input_grad": 0.25, "weight_grad": 0.5, "recompute": 0.65}
@@ -142,7 +143,7 @@ def select_step(events, number):
 
 
 def is_stage(event):
-    return event["op"] in ("stage", "paired_stage")
+    return event["op"] in STAGE_OPS
 
 
 def kind_of(event):

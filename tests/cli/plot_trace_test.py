@@ -67,7 +67,7 @@ class PlotTrace(harness.Case):
         operations = re.search(r"enum class Op .*?\{(.*?)\};", header, re.S)[1]
         names = set(re.findall(r"^\s*(\w+),", re.sub(r"//.*", "", operations), re.M))
         self.assertIn("experts", names)
-        self.assertEqual(set(plot_trace.KIND_OF), names)
+        self.assertEqual(set(plot_trace.KIND_OF) | plot_trace.STAGE_OPS, names)
 
     def test_several_traces_share_an_axis(self):
         slow = [
