@@ -4,10 +4,10 @@
 #include <optional>
 #include <string_view>
 
+#include "expedite/base/config_fields.h"
 #include "expedite/base/error.h"
+#include "expedite/base/strict_json.h"
 #include "expedite/model/config_defaults.h"
-#include "expedite/model/config_fields.h"
-#include "expedite/model/strict_json.h"
 
 namespace expedite::model {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "expedite/model/config_fields.h"
+#include "expedite/base/config_fields.h"
 
 namespace expedite::model {
 

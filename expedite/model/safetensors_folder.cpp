@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "expedite/base/error.h"
+#include "expedite/base/strict_json.h"
 #include "expedite/model/safetensors_writer.h"
-#include "expedite/model/strict_json.h"
 
 namespace expedite::model {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "expedite/base/error.h"
-#include "expedite/model/strict_json.h"
+#include "expedite/base/strict_json.h"
 
 namespace expedite::model {
 namespace {

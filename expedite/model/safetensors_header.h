@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "expedite/model/posix_file.h"
+#include "expedite/base/posix_file.h"
 #include "expedite/model/safetensors.h"
 
 namespace expedite::model {

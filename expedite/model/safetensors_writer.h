@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "expedite/model/posix_file.h"
+#include "expedite/base/posix_file.h"
 #include "expedite/model/safetensors.h"
 
 namespace expedite::model {

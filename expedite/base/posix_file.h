@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <span>
 
-namespace expedite::model {
+namespace expedite {
 
 class PosixFile {
  public:
@@ -42,4 +42,4 @@ class PosixFile {
   int descriptor_ = -1;
 };
 
-}  // namespace expedite::model
+}  // namespace expedite

@@ -1,4 +1,4 @@
-#include "expedite/model/posix_file.h"
+#include "expedite/base/posix_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -12,7 +12,7 @@
 
 #include "expedite/base/error.h"
 
-namespace expedite::model {
+namespace expedite {
 namespace {
 
 // Linux moves at most 2 GiB - 4 KiB per call; ask for less than that.
@@ -103,4 +103,4 @@ void PosixFile::close() {
   require(::close(descriptor) == 0, "cannot close {}: {}", path_.string(), system_error_text(errno));
 }
 
-}  // namespace expedite::model
+}  // namespace expedite

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace expedite::model {
+namespace expedite {
 
 /// Throws Error starting with `where` when `text` is not JSON, repeats a key within an object, or nests
 /// deeper than `max_depth` arrays and objects.
@@ -29,11 +29,11 @@ struct Excerpt {
 }
 [[nodiscard]] std::string to_string(const Excerpt& excerpt);
 
-}  // namespace expedite::model
+}  // namespace expedite
 
 template <>
-struct fmt::formatter<expedite::model::Excerpt> : fmt::formatter<std::string> {
-  auto format(const expedite::model::Excerpt& excerpt, fmt::format_context& context) const {
-    return fmt::formatter<std::string>::format(expedite::model::to_string(excerpt), context);
+struct fmt::formatter<expedite::Excerpt> : fmt::formatter<std::string> {
+  auto format(const expedite::Excerpt& excerpt, fmt::format_context& context) const {
+    return fmt::formatter<std::string>::format(expedite::to_string(excerpt), context);
   }
 };

@@ -1,13 +1,13 @@
-#include "expedite/model/strict_json.h"
+#include "expedite/base/strict_json.h"
 
 #include <set>
 #include <span>
 #include <vector>
 
 #include "expedite/base/error.h"
-#include "expedite/model/posix_file.h"
+#include "expedite/base/posix_file.h"
 
-namespace expedite::model {
+namespace expedite {
 
 using nlohmann::json;
 
@@ -61,4 +61,4 @@ std::string to_string(const Excerpt& excerpt) {
   return text;
 }
 
-}  // namespace expedite::model
+}  // namespace expedite

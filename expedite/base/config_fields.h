@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "expedite/base/error.h"
-#include "expedite/model/strict_json.h"
+#include "expedite/base/strict_json.h"
 
-namespace expedite::model {
+namespace expedite {
 
 class ConfigFields {
  public:
@@ -108,4 +108,4 @@ class ConfigFields {
   std::string where_;
 };
 
-}  // namespace expedite::model
+}  // namespace expedite
