@@ -49,9 +49,17 @@ Cache read_cache(YamlFields fields) {
   return cache;
 }
 
+PeakRate read_peak(YamlFields fields) {
+  PeakRate peak{.precision = fields.choice("precision", {kPeakPrecisions.begin(), kPeakPrecisions.end()}),
+                .flops_per_s = fields.positive("flops_per_s")};
+  fields.finish();
+  return peak;
+}
+
 Device read_device(YamlFields fields) {
   Device device{.kind = fields.text("kind"),
                 .cores = fields.count("cores"),
+                .memory_bytes = fields.has("memory_bytes") ? fields.count("memory_bytes") : 0,
                 .memory_read_bytes_per_s = fields.positive("memory_read_bytes_per_s"),
                 .memory_copy_bytes_per_s = fields.positive("memory_copy_bytes_per_s")};
   for (YamlFields& rates : fields.list("matmul")) {
@@ -59,6 +67,11 @@ Device read_device(YamlFields fields) {
   }
   for (YamlFields& cache : fields.list("caches")) {
     device.caches.push_back(read_cache(std::move(cache)));
+  }
+  if (fields.has("peaks")) {
+    for (YamlFields& peak : fields.list("peaks")) {
+      device.peaks.push_back(read_peak(std::move(peak)));
+    }
   }
   fields.finish();
   return device;
@@ -72,7 +85,8 @@ MessageBandwidth read_message_bandwidth(YamlFields fields) {
 }
 
 Link read_link(YamlFields fields) {
-  Link link{.name = fields.choice("name", {std::string(kIntraNode), std::string(kInterNode)}),
+  Link link{.name = fields.text("name"),
+            .ranks = fields.has("ranks") ? fields.count("ranks") : 0,
             .latency_s = fields.positive("latency_s"),
             .message_rate_per_s = fields.positive("message_rate_per_s"),
             .bandwidth_bytes_per_s = fields.positive("bandwidth_bytes_per_s"),
@@ -95,6 +109,9 @@ void check(const Cluster& cluster, const std::string& where) {
   std::set<std::string> names;
   for (const Link& link : cluster.links) {
     require(names.insert(link.name).second, "{}: links has {} twice; keep one", where, link.name);
+    require(link.ranks > 0 || link.name == kIntraNode || link.name == kInterNode,
+            "{}: the link {} needs the key ranks, how many it joins; only {} and {} go without", where,
+            link.name, kIntraNode, kInterNode);
   }
   require(cluster.ranks_per_node == 1 || names.contains(std::string(kIntraNode)),
           "{}: {} ranks per node need a link named {}", where, cluster.ranks_per_node, kIntraNode);
@@ -122,6 +139,9 @@ class Writer {
 void write(Writer& out, const Device& device) {
   out.line(2, "- kind: {}", yaml_string(device.kind));
   out.line(4, "cores: {}  # of one rank", device.cores);
+  if (device.memory_bytes > 0) {
+    out.line(4, "memory_bytes: {}  # of one rank", device.memory_bytes);
+  }
   out.line(4, "memory_read_bytes_per_s: {}", device.memory_read_bytes_per_s);
   out.line(4, "memory_copy_bytes_per_s: {}  # bytes read and bytes written", device.memory_copy_bytes_per_s);
   out.list(4, "matmul", device.matmul.empty());
@@ -138,10 +158,19 @@ void write(Writer& out, const Device& device) {
     out.line(6, "- {{level: {}, bytes: {}, cores: {}, read_bytes_per_s: {}, copy_bytes_per_s: {}}}",
              cache.level, cache.bytes, cache.cores, cache.read_bytes_per_s, cache.copy_bytes_per_s);
   }
+  if (!device.peaks.empty()) {
+    out.line(4, "peaks:  # by the data sheet");
+    for (const PeakRate& peak : device.peaks) {
+      out.line(6, "- {{precision: {}, flops_per_s: {}}}", peak.precision, peak.flops_per_s);
+    }
+  }
 }
 
 void write(Writer& out, const Link& link) {
-  out.line(2, "- name: {}", link.name);
+  out.line(2, "- name: {}", yaml_string(link.name));
+  if (link.ranks > 0) {
+    out.line(4, "ranks: {}  # that it joins", link.ranks);
+  }
   out.line(4, "latency_s: {}  # of a small message, one way", link.latency_s);
   out.line(4, "message_rate_per_s: {}", link.message_rate_per_s);
   out.line(4, "bandwidth_bytes_per_s: {}  # all ranks at once", link.bandwidth_bytes_per_s);

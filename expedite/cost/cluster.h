@@ -1,7 +1,8 @@
-// A cluster as measured: how fast its devices compute and copy, and how fast its links carry. `expedite
-// probe` writes it as YAML; predictions read it.
+// A cluster as measured or by its data sheet: how fast its devices compute and copy, and how fast its links
+// carry. `expedite probe` writes what it measured as YAML; predictions read it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -39,14 +40,27 @@ struct Cache {
   bool operator==(const Cache&) const = default;
 };
 
-/// What one rank computes with, measured while all ranks of its node do the same.
+inline constexpr std::array<std::string_view, 5> kPeakPrecisions = {"f32", "bf16", "fp16", "fp8", "fp4"};
+
+/// The most that a data sheet promises of products without sparsity.
+struct PeakRate {
+  std::string precision;  // of kPeakPrecisions
+  double flops_per_s = 0.0;
+
+  bool operator==(const PeakRate&) const = default;
+};
+
+/// What one rank computes with: measured while all ranks of its node do the same, or by its data sheet, in
+/// `peaks`.
 struct Device {
   std::string kind = "cpu";
-  std::int64_t cores = 1;  // of one rank
+  std::int64_t cores = 1;         // of one rank
+  std::int64_t memory_bytes = 0;  // of one rank; 0: not known
   double memory_read_bytes_per_s = 0.0;
   double memory_copy_bytes_per_s = 0.0;  // bytes read and bytes written both count
-  std::vector<MatmulRates> matmul;
-  std::vector<Cache> caches;  // smallest first
+  std::vector<MatmulRates> matmul = {};
+  std::vector<Cache> caches = {};    // smallest first
+  std::vector<PeakRate> peaks = {};  // empty: only what was measured is known
 
   bool operator==(const Device&) const = default;
 };
@@ -63,14 +77,15 @@ inline constexpr std::string_view kIntraNode = "intra_node";
 inline constexpr std::string_view kInterNode = "inter_node";
 
 /// The links of one level. Bandwidths and rates are those of one rank in one direction, while it sends and
-/// receives at once.
+/// receives at once. What ranks lose to each other on shared links is the ratio of the two bandwidths.
 struct Link {
   std::string name = std::string(kIntraNode);
-  double latency_s = 0.0;                           // of a small message, one way
-  double message_rate_per_s = 0.0;                  // of small messages, many under way
-  double bandwidth_bytes_per_s = 0.0;               // large messages, all ranks of all nodes at once
-  double pair_bandwidth_bytes_per_s = 0.0;          // large messages, two ranks alone
-  std::vector<MessageBandwidth> bandwidth_by_size;  // all ranks at once
+  std::int64_t ranks = 0;  // that the level joins; 0: those of a node, or of the cluster, as the name says
+  double latency_s = 0.0;  // of a small message, one way
+  double message_rate_per_s = 0.0;                       // of small messages, many under way
+  double bandwidth_bytes_per_s = 0.0;                    // large messages, all ranks of all nodes at once
+  double pair_bandwidth_bytes_per_s = 0.0;               // large messages, two ranks alone
+  std::vector<MessageBandwidth> bandwidth_by_size = {};  // all ranks at once
 
   bool operator==(const Link&) const = default;
 };
@@ -80,7 +95,8 @@ struct Cluster {
   std::int64_t nodes = 1;
   std::int64_t ranks_per_node = 1;
   std::vector<Device> devices;  // one per kind; ranks compute on the first
-  std::vector<Link> links;      // intra_node with several ranks per node, inter_node with several nodes
+  // intra_node with several ranks per node, inter_node with several nodes, and any levels besides.
+  std::vector<Link> links;
 
   [[nodiscard]] std::int64_t ranks() const { return nodes * ranks_per_node; }
   /// The level of that name, or null.

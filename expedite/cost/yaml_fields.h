@@ -17,6 +17,8 @@ class YamlFields {
   /// `path` is the map's own, "" or "links[0]".
   YamlFields(const YAML::Node& node, std::string path, const YamlSource& source);
 
+  /// The key is there and nobody has taken it.
+  [[nodiscard]] bool has(const std::string& key) const { return left_.contains(key); }
   /// An integer from 1 to 2^53, which every reader of YAML holds exactly.
   [[nodiscard]] std::int64_t count(const std::string& key);
   /// A finite number above 0.

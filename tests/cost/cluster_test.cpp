@@ -69,6 +69,19 @@ TEST(Cluster, ReadsWhatItWrites) {
   EXPECT_EQ(cluster.ranks(), 4);
 }
 
+TEST(Cluster, KeepsDataSheetsAndAnyLevels) {
+  Cluster cluster = two_by_two();
+  cluster.devices[0].memory_bytes = 64'000'000'000;
+  cluster.devices[0].peaks = {{"bf16", 353.9e12}, {"fp16", 376e12}};
+  cluster.links.push_back({.name = "rack",
+                           .ranks = 64,
+                           .latency_s = 1e-6,
+                           .message_rate_per_s = 1e6,
+                           .bandwidth_bytes_per_s = 1e11,
+                           .pair_bandwidth_bytes_per_s = 2e11});
+  EXPECT_EQ(parse_cluster(to_yaml(cluster), "c.yaml"), cluster);
+}
+
 TEST(Cluster, ReadsAFile) {
   const auto path = std::filesystem::path(testing::TempDir()) / "expedite_cluster_test.yaml";
   std::ofstream(path) << to_yaml(two_by_two());
@@ -104,7 +117,8 @@ TEST(Cluster, SaysWhatIsWrongAndWhere) {
   EXPECT_EQ(error_with("kind: cpu", "kind: \xff"),
             "c.yaml:8: devices[0].kind = \xff: expected a text in UTF-8");
   EXPECT_EQ(error_with("name: intra_node", "name: ring"),
-            "c.yaml:24: links[0].name = ring: expected intra_node or inter_node");
+            "c.yaml: the link ring needs the key ranks, how many it joins; only intra_node and inter_node go "
+            "without");
 }
 
 TEST(Cluster, WantsTheLinksThatItsRanksNeed) {
