@@ -11,6 +11,11 @@ if(EXPEDITE_SANITIZE)
   target_link_options(expedite_options INTERFACE -fsanitize=${EXPEDITE_SANITIZE})
 endif()
 
+# Code under a fuzzer reports what it covers.
+if(EXPEDITE_FUZZ)
+  target_compile_options(expedite_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
 function(expedite_room name)
   cmake_parse_arguments(PARSE_ARGV 1 ROOM "" "" "LINKS")
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)

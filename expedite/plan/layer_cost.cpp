@@ -1,0 +1,347 @@
+#include "expedite/plan/layer_cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "expedite/cost/chunk_overlap.h"
+
+namespace expedite::plan {
+namespace {
+
+using schedule::Dispatcher;
+
+constexpr double kBytes = 2.0;  // of an activation
+// Fused attention makes the scores again in backward: five products where forward has two.
+constexpr double kFusedBackward = 2.5;
+// Reading and writing a score in 16 bits: scale and mask, softmax, dropout, and the two products.
+constexpr double kUnfusedScoreBytes = 16.0;
+
+/// Sums over the operations of one layer, with the sizes they share.
+class LayerSum {
+ public:
+  LayerSum(const CostContext& context, const Strategy& strategy)
+      : context_(context),
+        model_(context.model()),
+        strategy_(strategy),
+        tp_(strategy.tp),
+        hidden_(static_cast<double>(model_.hidden)),
+        tokens_(static_cast<double>(strategy.micro_batch) * static_cast<double>(context.workload().seq) /
+                strategy.cp),
+        own_tokens_(tokens_ / tp_),
+        // Without sequence parallelism every rank of tp does the same on all tokens.
+        shared_tokens_(strategy.sequence_parallel ? own_tokens_ : tokens_),
+        narrow_(factor_bytes(context.precision()) < kBytes) {}
+
+  [[nodiscard]] LayerTimes take() { return times_; }
+
+  void attention() {
+    projections();
+    core();
+    norms();
+    tensor_communication(1.0);
+    context_communication();
+  }
+
+  void dense() {
+    gap(Constant::layer_gap);
+    mlp(static_cast<double>(model_.ffn), tokens_, tp_);
+    tensor_communication(1.0);
+    finish(context_.eff(Constant::layer_overhead));
+  }
+
+  void moe() {
+    gap(Constant::layer_gap);
+    gap(Constant::moe_overhead);
+    product(own_tokens_, static_cast<double>(model_.experts), hidden_);
+    if (model_.shared_ffn > 0) {
+      mlp(static_cast<double>(model_.shared_ffn), tokens_, tp_);
+      tensor_communication(1.0);
+    }
+    experts();
+    finish(context_.eff(Constant::layer_overhead));
+  }
+
+  /// A product of `m` rows and its two in backward, with their factors made narrow.
+  void product(double m, double n, double k, double count = 1.0, Constant half = Constant::half_size) {
+    const double forward = context_.matmul(m, n, k, count, half);
+    const double weights = context_.weight_gradient(m, n, k, count, half);
+    times_.forward[Cause::matmul] += forward;
+    times_.backward[Cause::matmul] += context_.matmul(m, k, n, count, half) + weights;
+    times_.weights += weights;
+    if (narrow_) {
+      const double bytes =
+          count * (kBytes + factor_bytes(context_.precision())) * context_.eff(Constant::quantize);
+      traffic(bytes * m * k, bytes * m * (k + 2.0 * n));
+    }
+  }
+
+  void traffic(double forward_bytes, double backward_bytes) {
+    times_.forward[Cause::memory] += forward_bytes / context_.memory_bandwidth();
+    times_.backward[Cause::memory] += backward_bytes / context_.memory_bandwidth();
+  }
+
+  /// The host's part, and what recomputing adds.
+  void finish(double host) {
+    recompute();
+    beside_host(times_.forward, host);
+    beside_host(times_.backward, host * (strategy_.recompute == Recompute::full ? 2.0 : 1.0));
+  }
+
+  [[nodiscard]] double tokens() const { return tokens_; }
+  [[nodiscard]] double shared_tokens() const { return shared_tokens_; }
+
+ private:
+  void gap(Constant constant) {
+    times_.forward[Cause::host] += context_.eff(constant);
+    times_.backward[Cause::host] += context_.eff(constant);
+  }
+
+  void projections() {
+    const auto heads = static_cast<double>(model_.heads);
+    const double t = tokens_;
+    if (model_.attention == AttentionKind::latent) {
+      const auto q_rank = static_cast<double>(model_.q_lora_rank);
+      const auto kv_rank = static_cast<double>(model_.kv_lora_rank);
+      const double query = heads * static_cast<double>(model_.qk_dim()) / tp_;
+      if (q_rank > 0.0) {
+        product(shared_tokens_, q_rank, hidden_);
+        product(t, query, q_rank);
+      } else {
+        product(t, query, hidden_);
+      }
+      product(shared_tokens_, kv_rank + static_cast<double>(model_.qk_rope_head_dim), hidden_);
+      product(t, heads * static_cast<double>(model_.qk_nope_head_dim + model_.v_head_dim) / tp_, kv_rank);
+    } else {
+      const double kv_heads = std::max(1.0, static_cast<double>(model_.kv_heads) / tp_);
+      product(t, (heads / tp_ + 2.0 * kv_heads) * static_cast<double>(model_.head_dim), hidden_);
+    }
+    product(t, hidden_, heads * static_cast<double>(model_.v_dim()) / tp_);
+  }
+
+  void core() {
+    const bool fused = context_.software().fused_attention;
+    const double heads = static_cast<double>(model_.heads) / tp_;
+    const double scores = tokens_ * heads * context_.attended(fused);
+    const double flops = 2.0 * scores * static_cast<double>(model_.qk_dim() + model_.v_dim());
+    const double peak = context_.machine().peak_of(Precision::bf16);
+    if (fused) {
+      core_forward_ = flops / (peak * context_.eff(Constant::attention));
+      times_.forward[Cause::attention] += core_forward_;
+      times_.backward[Cause::attention] += kFusedBackward * core_forward_;
+    } else {
+      const double products = flops / (peak * context_.eff(Constant::matmul));
+      const double passes = kUnfusedScoreBytes * scores / context_.memory_bandwidth();
+      core_forward_ = products + passes;
+      times_.forward[Cause::attention] += core_forward_;
+      times_.backward[Cause::attention] += 2.0 * products + passes;
+    }
+  }
+
+  void norms() {
+    // Two norms read and write, two residual sums read twice and write; backward as much again and half.
+    const double residual = 10.0 * kBytes * shared_tokens_ * hidden_;
+    const double rotary = 2.0 * kBytes * tokens_ * static_cast<double>(model_.heads + model_.kv_heads) / tp_ *
+                          static_cast<double>(model_.qk_dim());
+    traffic(residual + rotary, 1.5 * residual + rotary);
+  }
+
+  void mlp(double ffn, double t, double shards) {
+    const double inner = ffn / shards;
+    const double up = model_.mlp == MlpKind::gated ? 2.0 : 1.0;
+    product(t, up * inner, hidden_);
+    product(t, hidden_, inner);
+    activation(t, inner, up);
+  }
+
+  void activation(double rows, double inner, double up) {
+    const double bytes = kBytes * rows * inner;
+    traffic((up + 1.0) * bytes, (2.0 * up + 1.0) * bytes);
+  }
+
+  void experts() {
+    const double ep = strategy_.ep;
+    const double etp = strategy_.etp;
+    const auto topk = static_cast<double>(model_.topk);
+    const CostContext::Reach reach = context_.reach(strategy_.ep, strategy_.etp, own_tokens_);
+    const double rows = own_tokens_ * topk * reach.busiest * etp;
+    const double local = static_cast<double>(model_.experts) / ep;
+    const double inner = static_cast<double>(model_.moe_ffn) / etp;
+    const double up = model_.mlp == MlpKind::gated ? 2.0 : 1.0;
+    const LayerTimes before = times_;
+    // Chunks divide the rows of every expert; the smaller products are what chunking costs.
+    const double chunk_count = strategy_.chunks;
+    const double chunk_rows = rows / local / chunk_count;
+    product(chunk_rows, up * inner, hidden_, local * chunk_count, Constant::expert_half_size);
+    product(chunk_rows, hidden_, inner, local * chunk_count, Constant::expert_half_size);
+    activation(rows, inner, up);
+    const double moved = context_.eff(Constant::moe_rows) * kBytes * rows * hidden_;
+    traffic(moved, moved);
+    const double forward = times_.forward.total() - before.forward.total();
+    const double backward = times_.backward.total() - before.backward.total();
+    if (etp > 1.0) {
+      const Span span = context_.machine().span(etp, 1.0);
+      const double bytes = kBytes * rows * hidden_;
+      const double seconds = 2.0 * gather_seconds(context_.reached(), span, bytes);
+      times_.forward[Cause::tensor] += seconds;
+      times_.backward[Cause::tensor] += seconds;
+    }
+    if (ep > 1.0) {
+      exchange(reach, forward, backward);
+    }
+  }
+
+  /// One way of dispatch or combine, as cost/dispatch_cost.h describes each dispatcher: seconds on both
+  /// levels.
+  [[nodiscard]] double wire(const CostContext::Reach& reach) const {
+    const double ep = strategy_.ep;
+    const double etp = strategy_.etp;
+    const Span span = context_.machine().span(ep, etp);
+    const double row = own_tokens_ * kBytes * hidden_ * reach.busiest;
+    const auto topk = static_cast<double>(model_.topk);
+    const double nodes = std::max(1.0, ep / span.inside[0]);
+    const Level& inner = context_.reached().levels[0];
+    const Level& outer = context_.reached().levels[std::min(1, context_.reached().level_count - 1)];
+    switch (strategy_.dispatcher) {
+      case Dispatcher::alltoall:
+        return all_to_all_seconds(context_.reached(), span, row * topk);
+      case Dispatcher::zero_redundancy:
+        return all_to_all_seconds(context_.reached(), span, row * reach.ranks);
+      case Dispatcher::hierarchical:
+      case Dispatcher::hierarchical_dedup: {
+        const bool dedup = strategy_.dispatcher == Dispatcher::hierarchical_dedup;
+        const double other_nodes = dedup ? reach.nodes * (nodes - 1.0) / nodes : nodes - 1.0;
+        const double between =
+            nodes > 1.0 ? row * other_nodes / outer.bandwidth + outer.latency * std::log2(nodes) : 0.0;
+        const double within = span.inside[0] > 1.0
+                                  ? row * reach.ranks * (1.0 - 1.0 / span.inside[0]) / inner.bandwidth +
+                                        inner.latency * std::log2(span.inside[0])
+                                  : 0.0;
+        // The levels in turn: of several chunks the faster counts for one.
+        return std::max(between, within) + std::min(between, within) / strategy_.chunks;
+      }
+    }
+    return 0.0;
+  }
+
+  void exchange(const CostContext::Reach& reach, double forward, double backward) {
+    const double one_way = wire(reach);
+    times_.expert_wire += 4.0 * one_way;
+    if (strategy_.chunks == 1) {
+      const double exposed = 2.0 * one_way * context_.eff(Constant::ep_exposed);
+      times_.forward[Cause::expert] += exposed;
+      times_.backward[Cause::expert] += exposed;
+      return;
+    }
+    times_.forward[Cause::expert] += chunked(one_way, forward);
+    times_.backward[Cause::expert] += chunked(one_way, backward);
+  }
+
+  /// What chunks leave exposed of one direction whose experts take `compute`.
+  [[nodiscard]] double chunked(double one_way, double compute) const {
+    const auto n = static_cast<std::size_t>(strategy_.chunks);
+    const cost::ChunkTimes chunk{.out = std::vector<double>(n, one_way / strategy_.chunks),
+                                 .experts = std::vector<double>(n, compute / strategy_.chunks),
+                                 .back = std::vector<double>(n, one_way / strategy_.chunks),
+                                 .behind = {}};
+    return cost::overlap(schedule::ChunkPipeline::continuous, 2, chunk).exposed;
+  }
+
+  /// Forward an all-gather before and a reduce-scatter behind, or one all-reduce of the same bytes; backward
+  /// mirrors them.
+  void tensor_communication(double pairs) {
+    if (tp_ <= 1.0) {
+      return;
+    }
+    const Span span = context_.machine().span(tp_, 1.0);
+    const double seconds = pairs * 2.0 * context_.eff(Constant::tp_exposed) *
+                           gather_seconds(context_.reached(), span, kBytes * tokens_ * hidden_);
+    times_.forward[Cause::tensor] += seconds;
+    times_.backward[Cause::tensor] += seconds;
+  }
+
+  /// Keys and values travel around a ring while attention works on those at hand (Liu et al., 2023,
+  /// arXiv:2310.01889); backward returns their gradients too.
+  void context_communication() {
+    if (strategy_.cp <= 1) {
+      return;
+    }
+    const double cp = strategy_.cp;
+    const Span span = context_.machine().span(cp, tp_);
+    const double kv_heads = std::max(1.0, static_cast<double>(model_.kv_heads) / tp_);
+    const double bytes =
+        kBytes * tokens_ * cp * kv_heads * static_cast<double>(model_.qk_dim() + model_.v_dim());
+    const double seconds = gather_seconds(context_.reached(), span, bytes);
+    const double hidden_under = (cp - 1.0) / cp * core_forward_;
+    times_.forward[Cause::context] += std::max(seconds / cp, seconds - hidden_under);
+    times_.backward[Cause::context] +=
+        std::max(2.0 * seconds / cp, 2.0 * seconds - kFusedBackward * hidden_under);
+  }
+
+  void recompute() {
+    switch (strategy_.recompute) {
+      case Recompute::none:
+        break;
+      case Recompute::selective:
+        // Fused attention keeps no scores, so there is nothing to save by recomputing its core.
+        if (!context_.software().fused_attention) {
+          times_.backward[Cause::attention] += core_forward_;
+        }
+        break;
+      case Recompute::half:
+        times_.backward.add(times_.forward, 0.5);
+        break;
+      case Recompute::full:
+        times_.backward.add(times_.forward);
+        break;
+    }
+  }
+
+  static void beside_host(Seconds& seconds, double host) {
+    const double device = seconds.total();
+    seconds[Cause::host] += std::hypot(device, host) - device;
+  }
+
+  const CostContext& context_;
+  const Transformer& model_;
+  const Strategy& strategy_;
+  double tp_;
+  double hidden_;
+  double tokens_;         // of a micro-batch on the ranks of tp together
+  double own_tokens_;     // that a rank routes
+  double shared_tokens_;  // that a rank normalises
+  bool narrow_;
+  double core_forward_ = 0.0;
+  LayerTimes times_;
+};
+
+}  // namespace
+
+LayerTimes layer_times(const CostContext& context, const Strategy& strategy, LayerKind kind) {
+  LayerSum sum(context, strategy);
+  sum.attention();
+  if (kind == LayerKind::dense) {
+    sum.dense();
+  } else {
+    sum.moe();
+  }
+  return sum.take();
+}
+
+LayerTimes head_times(const CostContext& context, const Strategy& strategy) {
+  LayerSum sum(context, strategy);
+  const double columns = static_cast<double>(context.model().vocab) / strategy.tp;
+  sum.product(sum.tokens(), columns, static_cast<double>(context.model().hidden));
+  // Logits in 32 bits: written, read for the largest and the sum, and the gradient written.
+  sum.traffic(8.0 * sum.tokens() * columns, 6.0 * sum.tokens() * columns);
+  return sum.take();
+}
+
+LayerTimes prediction_times(const CostContext& context, const Strategy& strategy) {
+  LayerSum sum(context, strategy);
+  const auto hidden = static_cast<double>(context.model().hidden);
+  sum.product(sum.tokens(), hidden / strategy.tp, 2.0 * hidden);
+  sum.traffic(12.0 * sum.shared_tokens() * hidden, 18.0 * sum.shared_tokens() * hidden);
+  return sum.take();
+}
+
+}  // namespace expedite::plan

@@ -1,0 +1,142 @@
+// What one layer takes on one device for one micro-batch, forward and backward, by cause.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "expedite/cost/routing.h"
+#include "expedite/plan/calibration.h"
+#include "expedite/plan/machine.h"
+#include "expedite/plan/precision.h"
+#include "expedite/plan/strategy.h"
+#include "expedite/plan/transformer.h"
+
+namespace expedite::plan {
+
+enum class Cause : std::uint8_t {
+  matmul,
+  attention,
+  memory,   // norms, activations, permutes, quantising
+  host,     // launching, waiting for counts
+  tensor,   // exposed communication of tensor parallelism
+  context,  // of context parallelism
+  expert,   // of expert parallelism
+};
+inline constexpr std::size_t kCauses = 7;
+inline constexpr std::array<std::string_view, kCauses> kCauseNames = {"matmul",
+                                                                      "attention",
+                                                                      "memory traffic",
+                                                                      "host",
+                                                                      "tensor-parallel comm",
+                                                                      "context-parallel comm",
+                                                                      "expert-parallel comm"};
+
+/// Seconds.
+struct Seconds {
+  std::array<double, kCauses> by_cause{};
+
+  double& operator[](Cause cause) { return by_cause[static_cast<std::size_t>(cause)]; }
+  double operator[](Cause cause) const { return by_cause[static_cast<std::size_t>(cause)]; }
+  [[nodiscard]] double total() const {
+    double sum = 0.0;
+    for (const double seconds : by_cause) {
+      sum += seconds;
+    }
+    return sum;
+  }
+  void add(const Seconds& other, double times = 1.0) {
+    for (std::size_t i = 0; i < kCauses; ++i) {
+      by_cause[i] += times * other.by_cause[i];
+    }
+  }
+};
+
+struct LayerTimes {
+  Seconds forward;
+  Seconds backward;          // with what is recomputed
+  double weights = 0.0;      // of backward, weight gradients: products that nothing waits for
+  double expert_wire = 0.0;  // all-to-alls of forward and backward, hidden or not
+
+  [[nodiscard]] double total() const { return forward.total() + backward.total(); }
+};
+
+/// Everything that layers' times depend on besides the strategy. Build once, share between threads.
+class CostContext {
+ public:
+  /// What a router does to the ranks: distinct ranks and nodes that a token reaches, and the busiest rank.
+  struct Reach {
+    double ranks = 1.0;    // of ep, the sender's own among them
+    double nodes = 1.0;    // domains of the innermost level, the sender's own among them
+    double busiest = 1.0;  // load of the busiest rank over the mean
+  };
+
+  /// `load`: weights of the experts as in cost::Routing; empty: balanced. `forced_balance`: every rank gets
+  /// the same; otherwise the busiest rank of a balanced router is what chance makes of it.
+  CostContext(const Transformer& model, const Machine& machine, const Workload& workload, Precision precision,
+              const Efficiencies& efficiencies, const Software& software, std::vector<double> load = {},
+              bool forced_balance = false);
+
+  /// The same model, machine and workload with other constants.
+  void set_efficiencies(const Efficiencies& efficiencies);
+
+  [[nodiscard]] const Transformer& model() const { return model_; }
+  [[nodiscard]] const Machine& machine() const { return machine_; }
+  [[nodiscard]] const Workload& workload() const { return workload_; }
+  [[nodiscard]] Precision precision() const { return precision_; }
+  [[nodiscard]] double eff(Constant constant) const { return efficiencies_[constant]; }
+  [[nodiscard]] const Software& software() const { return software_; }
+  /// For ep of at least 1 that divides the experts. `tokens`: of one rank, in one dispatch.
+  [[nodiscard]] Reach reach(std::int64_t ep, std::int64_t etp, double tokens) const;
+  /// Elements of windowed and other layers: tokens that a token attends to, on average over layers.
+  [[nodiscard]] double attended(bool fused) const { return fused ? attended_causal_ : attended_full_; }
+
+  // Rates reached, not nominal.
+  [[nodiscard]] double memory_bandwidth() const { return memory_bandwidth_; }
+  /// The machine with links as fast as they were found to be.
+  [[nodiscard]] const Machine& reached() const { return reached_; }
+  /// Seconds of `count` products [m, k] · [k, n] in the context's precision. Each dimension loses as
+  /// x / (x + half_size); never faster than the operands can be read (the roofline of Williams, Waterman &
+  /// Patterson, 2009).
+  [[nodiscard]] double matmul(double m, double n, double k, double count = 1.0,
+                              Constant half = Constant::half_size) const;
+  /// The weight gradient of the same product: its sum goes to memory in 32 bits.
+  [[nodiscard]] double weight_gradient(double m, double n, double k, double count = 1.0,
+                                       Constant half = Constant::half_size) const;
+
+ private:
+  struct PlacedReach {
+    std::int64_t ep = 1;
+    double ranks = 0.0;
+    double nodes = 0.0;
+    double busiest = 1.0;
+  };
+
+  Transformer model_;
+  Machine machine_;
+  Machine reached_;
+  Workload workload_;
+  Precision precision_;
+  Efficiencies efficiencies_;
+  Software software_;
+  bool forced_balance_;
+  double peak_ = 0.0;  // reached by the largest products
+  double memory_bandwidth_ = 0.0;
+  double attended_causal_ = 0.0;
+  double attended_full_ = 0.0;
+  std::vector<PlacedReach> reach_;  // for every divisor of the experts, at etp = 1
+};
+
+/// One layer. Sources: operation counts and tensor-parallel communication, Narayanan et al. (2021,
+/// arXiv:2104.04473) and Korthikanti et al. (2022, arXiv:2205.05198); latent attention, DeepSeek-AI (2024,
+/// arXiv:2405.04434); fused attention forward and backward (2.5 times forward), Dao (2023,
+/// arXiv:2307.08691); bytes of dispatchers, cost/dispatch_cost.h; chunks, cost/chunk_overlap.h. Host and
+/// device work side by side, so that their seconds add in squares.
+[[nodiscard]] LayerTimes layer_times(const CostContext& context, const Strategy& strategy, LayerKind kind);
+
+/// The head with its loss, for one micro-batch; and a multi-token prediction layer's projection before it.
+[[nodiscard]] LayerTimes head_times(const CostContext& context, const Strategy& strategy);
+[[nodiscard]] LayerTimes prediction_times(const CostContext& context, const Strategy& strategy);
+
+}  // namespace expedite::plan

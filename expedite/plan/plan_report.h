@@ -1,0 +1,28 @@
+// What a plan says to people and to programs.
+#pragma once
+
+#include <string>
+
+#include "expedite/plan/search.h"
+
+namespace expedite::plan {
+
+/// What takes the most of a step, in words: "matmul 61 %".
+[[nodiscard]] std::string bound_of(const StepSeconds& seconds);
+
+/// Of all-to-alls, the share that nothing hides; of the step, the pipeline's bubble.
+[[nodiscard]] double exposed_expert_fraction(const StepSeconds& seconds);
+[[nodiscard]] double bubble_fraction(const StepSeconds& seconds);
+
+/// The table of the best, and how many were costed, pruned and rejected and why.
+[[nodiscard]] std::string describe(const SearchResult& result, double memory_limit);
+/// Keys costed, pruned, seconds, rejected, strategies[] with every knob, step_s, tokens_per_s_per_device,
+/// mfu, memory_gib, exposed_ep_fraction and bubble_fraction.
+[[nodiscard]] std::string to_json(const SearchResult& result);
+
+/// Time and memory of one strategy by cause, and what every other value of each knob would change, the
+/// largest gains first.
+[[nodiscard]] std::string explain_strategy(const CostContext& context, const Strategy& strategy,
+                                           const SearchSpace& space, double memory_limit);
+
+}  // namespace expedite::plan

@@ -1,0 +1,186 @@
+#include "expedite/plan/step_cost.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace expedite::plan {
+namespace {
+
+constexpr double kBytes = 2.0;  // of an activation or weight
+// Adam reads gradient, master weight and two moments and writes the last three and the 16-bit weight.
+constexpr double kOptimizerBytes = 30.0;
+
+/// cost::bubble's formulas without its conditions, so that unlike stages get an estimate too: for a mean
+/// stage whose micro-batch takes `forward` and `backward`, of which `weights` are weight gradients.
+double bubble_seconds(const Strategy& s, double forward, double backward, double weights) {
+  const double idle = s.pp - 1.0;
+  switch (s.pipeline) {
+    case Pipeline::adaptive:
+      return (idle * backward + forward + (s.pp - 2.0) * std::max(0.0, forward - weights)) / s.vpp;
+    case Pipeline::one_f_one_b:
+      return idle * (forward + backward) / s.vpp;
+    case Pipeline::zero_bubble_h1:
+      return idle * std::max(0.0, forward + backward - 2.0 * weights);
+    case Pipeline::zero_bubble_h2:
+      return idle * std::max(0.0, forward + backward - 3.0 * weights);
+    case Pipeline::dualpipe:
+      return std::max(0.0, (0.5 * s.pp - 1.0) * (forward + 2.0 * backward - 3.0 * weights));
+  }
+  return 0.0;
+}
+
+/// Of `work` on one rank, with forward of one micro-batch under the backward of another: exposed all-to-alls
+/// go under the other's compute as far as there is any. Warm-up and cool-down have no other micro-batch.
+void overlap_experts(const Strategy& s, double micro_batches, Seconds& work) {
+  const bool overlaps = s.pipeline == Pipeline::adaptive || s.pipeline == Pipeline::dualpipe;
+  const double wire = work[Cause::expert];
+  if (!overlaps || wire <= 0.0) {
+    return;
+  }
+  const double alone = std::min(1.0, (s.pp - 1.0) / s.vpp / micro_batches);
+  const double compute = work.total() - wire;
+  const double steady = (1.0 - alone) * std::max(0.0, wire - compute);
+  work[Cause::expert] = alone * wire + steady;
+}
+
+}  // namespace
+
+PieceTimes piece_times(const CostContext& context, const Strategy& strategy) {
+  const Transformer& model = context.model();
+  PieceTimes pieces;
+  if (model.count(LayerKind::dense) > 0) {
+    pieces.dense = layer_times(context, strategy, LayerKind::dense);
+  }
+  if (model.count(LayerKind::moe) > 0) {
+    pieces.moe = layer_times(context, strategy, LayerKind::moe);
+  }
+  pieces.head = head_times(context, strategy);
+  if (model.mtp_layers > 0) {
+    pieces.prediction = model.layers.back() == LayerKind::moe ? pieces.moe : pieces.dense;
+    for (const LayerTimes& part : {prediction_times(context, strategy), pieces.head}) {
+      pieces.prediction.forward.add(part.forward);
+      pieces.prediction.backward.add(part.backward);
+      pieces.prediction.weights += part.weights;
+    }
+  }
+  return pieces;
+}
+
+double model_flops(const Transformer& model, const Workload& workload) {
+  const double tokens = static_cast<double>(workload.global_batch) * static_cast<double>(workload.seq);
+  const auto embedding = static_cast<double>(embedding_parameters(model));
+  // A tied embedding is the head's matrix too.
+  const double products = static_cast<double>(active_parameters(model, true)) -
+                          (model.tied_embeddings ? 0.0 : embedding) +
+                          static_cast<double>(model.mtp_layers * model.hidden * model.vocab);
+  const double windowed = static_cast<double>(model.windowed_layers);
+  const double seq = static_cast<double>(workload.seq);
+  const double attended =
+      windowed * std::min(static_cast<double>(model.window), 0.5 * seq) +
+      (static_cast<double>(model.layer_count() + model.mtp_layers) - windowed) * 0.5 * seq;
+  const double attention =
+      attended * static_cast<double>(model.heads) * static_cast<double>(model.qk_dim() + model.v_dim());
+  return 6.0 * tokens * (products + attention);
+}
+
+StepCoster::StepCoster(const CostContext& context)
+    : context_(context),
+      runs_(layer_runs(context.model())),
+      memory_(context),
+      flops_(model_flops(context.model(), context.workload())) {}
+
+double StepCoster::gradient_seconds(const Strategy& s, const ParameterBytes& parameters,
+                                    double work_of_micro_batch, double micro_batches) const {
+  const Machine& machine = context_.reached();
+  const Span dense = machine.span(static_cast<double>(s.dp) * s.cp, s.tp);
+  const double expert_ranks = static_cast<double>(s.ep) * s.etp;
+  const Span expert = machine.span(static_cast<double>(s.tp) * s.cp * s.dp / expert_ranks, expert_ranks);
+  const double gradient = context_.software().gradient_bytes;
+  // An all-reduce is a reduce-scatter and an all-gather of gradients; sharded, weights are gathered instead.
+  const double per_parameter = gradient + (s.zero == 0 ? gradient : kBytes);
+  const auto once = [&](double bytes_per_parameter) {
+    return gather_seconds(machine, dense, parameters.dense * bytes_per_parameter) +
+           gather_seconds(machine, expert, parameters.experts * bytes_per_parameter);
+  };
+  double seconds = once(per_parameter);
+  double cover = work_of_micro_batch;
+  if (s.zero == 2) {
+    // Nobody keeps whole gradients: every micro-batch's are reduced.
+    seconds = micro_batches * once(gradient) + once(kBytes);
+    cover = micro_batches * work_of_micro_batch;
+  }
+  if (s.zero == 3) {
+    // And nobody keeps whole weights: they are gathered for forward and again for backward.
+    seconds = micro_batches * (2.0 * once(kBytes) + once(gradient));
+    cover = micro_batches * work_of_micro_batch;
+  }
+  return std::max(context_.eff(Constant::gradient_exposed) * seconds, seconds - cover);
+}
+
+StepCost StepCoster::cost(const Strategy& s, const PieceTimes& pieces) const {
+  const Workload& workload = context_.workload();
+  const double micro_batches = static_cast<double>(workload.global_batch) / s.dp / s.micro_batch;
+  const PieceCosts costs{.dense = pieces.dense.total(),
+                         .moe = pieces.moe.total(),
+                         .head = pieces.head.total(),
+                         .prediction = pieces.prediction.total()};
+  const std::int64_t mtp_layers = context_.model().mtp_layers;
+  Stages stages;
+  place_layers(runs_, mtp_layers, costs, s.pp, context_.software().balanced_stages, stages);
+
+  // The mean stage for the bubble, the slowest for the steady state: its work in the mean's proportions.
+  const double dense_layers = static_cast<double>(context_.model().count(LayerKind::dense)) / s.pp;
+  const double moe_layers = static_cast<double>(context_.model().count(LayerKind::moe)) / s.pp;
+  Seconds forward;
+  Seconds backward;
+  double weights = 0.0;
+  double wire = 0.0;
+  const auto add = [&](const LayerTimes& layer, double times) {
+    forward.add(layer.forward, times);
+    backward.add(layer.backward, times);
+    weights += times * layer.weights;
+    wire += times * layer.expert_wire;
+  };
+  add(pieces.dense, dense_layers);
+  add(pieces.moe, moe_layers);
+  add(pieces.head, 1.0 / s.pp);
+  add(pieces.prediction, static_cast<double>(mtp_layers) / s.pp);
+  const double slowness = stages.mean > 0.0 ? stages.slowest / stages.mean : 1.0;
+
+  StepCost result;
+  StepSeconds& seconds = result.seconds;
+  seconds.work.add(forward, micro_batches * slowness);
+  seconds.work.add(backward, micro_batches * slowness);
+  overlap_experts(s, micro_batches, seconds.work);
+  seconds.expert_wire = wire * micro_batches * slowness;
+  const double step_overhead = context_.eff(Constant::step_overhead);
+  if (s.pp > 1) {
+    seconds.bubble =
+        context_.eff(Constant::bubble) * bubble_seconds(s, forward.total(), backward.total(), weights);
+    const double sharded = s.sequence_parallel ? s.tp : 1.0;
+    const double bytes = kBytes * static_cast<double>(s.micro_batch) * static_cast<double>(workload.seq) /
+                         s.cp / sharded * static_cast<double>(context_.model().hidden);
+    const double send = send_seconds(context_.reached(), static_cast<double>(s.tp) * s.cp * s.dp, bytes);
+    const double steady = 2.0 * micro_batches * s.vpp * context_.eff(Constant::pipeline_exposed);
+    seconds.sends = send * (steady + 2.0 * (s.pp - 1.0));
+  }
+  const ParameterBytes parameters = memory_.parameters(s, stages);
+  seconds.gradients = gradient_seconds(s, parameters, seconds.work.total() / micro_batches, micro_batches);
+  const double shards = s.zero == 0 ? 1.0 : static_cast<double>(s.dp) * s.cp;
+  const double expert_shards =
+      s.zero == 0 ? 1.0 : static_cast<double>(s.tp) * s.cp * s.dp / (static_cast<double>(s.ep) * s.etp);
+  seconds.optimizer = kOptimizerBytes * (parameters.dense / shards + parameters.experts / expert_shards) /
+                      context_.memory_bandwidth();
+  seconds.overhead = step_overhead;
+  seconds.total = seconds.work.total() + seconds.bubble + seconds.sends + seconds.gradients +
+                  seconds.optimizer + seconds.overhead;
+
+  result.memory = memory_.peak(s, stages);
+  const double tokens = static_cast<double>(workload.global_batch) * static_cast<double>(workload.seq);
+  const auto devices = static_cast<double>(s.devices());
+  result.tokens_per_s_per_device = tokens / seconds.total / devices;
+  result.mfu = flops_ / seconds.total / devices / context_.machine().peak_of(context_.precision());
+  return result;
+}
+
+}  // namespace expedite::plan

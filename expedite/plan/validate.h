@@ -1,0 +1,60 @@
+// How well the closed form predicts published runs: constants fitted to one half, errors of both.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "expedite/plan/fit.h"
+#include "expedite/plan/runs.h"
+
+namespace expedite::plan {
+
+struct PredictedRun {
+  Run run;
+  double predicted = 0.0;  // in the run's metric
+  bool fitted = false;     // constants were fitted to the half that the run is in
+
+  /// |predicted / published - 1|.
+  [[nodiscard]] double error() const;
+};
+
+struct ErrorSummary {
+  std::string name;
+  std::int64_t runs = 0;
+  double median = 0.0;
+  double mean = 0.0;
+  double worst = 0.0;
+};
+
+struct RankCorrelation {
+  std::string group;
+  std::int64_t runs = 0;
+  double spearman = 0.0;
+};
+
+struct Validation {
+  Calibration calibration;
+  std::int64_t fitted_rows = 0;
+  std::vector<PredictedRun> runs;
+
+  /// Of comparable rows of that kind in one half: one summary per program and the last of all.
+  [[nodiscard]] std::vector<ErrorSummary> errors(MetricKind kind, bool fitted) const;
+  /// Of step times and rates inside groups of at least five runs; all of the group, or the half only that
+  /// nothing was fitted to.
+  [[nodiscard]] std::vector<RankCorrelation> correlations(bool held_out_only) const;
+};
+
+/// Fits to in_fitted_half: rows of time and memory, and of rows of FLOP/s those whose run has no row of time.
+[[nodiscard]] Validation validate(const std::vector<Run>& runs);
+
+/// Spearman's rank correlation; equal values share their mean rank.
+[[nodiscard]] double spearman(const std::vector<double>& a, const std::vector<double>& b);
+
+/// For people, and one JSON object per run: id, metric, published, predicted, half.
+[[nodiscard]] std::string describe(const Validation& validation);
+[[nodiscard]] std::string to_json(const Validation& validation);
+
+/// The lines of fitted_constants.inc.
+[[nodiscard]] std::string constants_source(const Calibration& calibration);
+
+}  // namespace expedite::plan
