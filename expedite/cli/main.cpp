@@ -16,6 +16,8 @@ int main(int argc, char** argv) {
   expedite::cli::add_compare_command(app, context);
   expedite::cli::add_probe_command(app, context);
   expedite::cli::add_bench_command(app, context);
+  expedite::cli::add_plan_command(app, context);
+  expedite::cli::add_validate_command(app, context);
   expedite::cli::add_config_command(app, context);
   try {
     app.parse(argc, argv);
