@@ -2,8 +2,8 @@
 # Installs what is missing, builds, and trains an MoE language model on Debian's Perl documentation over four ranks: two
 # "nodes" of this machine, with links of 1 Gbit/s between them (docs/lab.md). Then trains a little more with and without
 # overlap, by turns, and compares the two in a table.
-#   ./demo.sh                          about three minutes of training
-#   ./demo.sh --long                   about ten
+#   ./demo.sh                          a few minutes of training
+#   ./demo.sh --long                   four times as many steps
 #   ./demo.sh --set data.path=FOLDER   on other text; this and other options go to `expedite train` as they are
 #   ./demo.sh --lab 4x1@2gbit          other nodes and links; --ranks 4: none
 set -euo pipefail
