@@ -102,10 +102,21 @@ void show_progress(double share) {
   std::fflush(stderr);
 }
 
+plan::Launcher launcher_of(const PlanOptions& options) {
+  return options.emit == "megatron" ? plan::Launcher::megatron : plan::Launcher::mindspeed;
+}
+
+plan::SearchSpace space_of(const PlanOptions& options, const plan::CostContext& context) {
+  plan::SearchSpace space = plan::default_space(context, options.devices);
+  if (!options.emit.empty()) {
+    plan::keep_what_it_can(launcher_of(options), space);
+  }
+  return space;
+}
+
 void emit(const PlanOptions& options, const plan::Strategy& strategy, const plan::Transformer& model) {
   if (!options.emit.empty()) {
-    const auto launcher = options.emit == "megatron" ? plan::Launcher::megatron : plan::Launcher::mindspeed;
-    fmt::print("\n{}", plan::launch_flags(launcher, strategy, model, options.workload));
+    fmt::print("\n{}", plan::launch_flags(launcher_of(options), strategy, model, options.workload));
   }
 }
 
@@ -115,8 +126,7 @@ void explain(const PlanOptions& options, const plan::CostContext& context, doubl
     fail("--explain {}: {}", options.explain,
          plan::explain(*reason, strategy, context.model(), options.workload, options.devices));
   }
-  fmt::print("{}", plan::explain_strategy(context, strategy, plan::default_space(context, options.devices),
-                                          memory_limit));
+  fmt::print("{}", plan::explain_strategy(context, strategy, space_of(options, context), memory_limit));
   emit(options, strategy, context.model());
 }
 
@@ -143,8 +153,7 @@ int run_plan(const PlanOptions& options) {
   if (terminal) {
     search.progress = show_progress;
   }
-  const plan::SearchResult result =
-      plan::search(context, plan::default_space(context, options.devices), search);
+  const plan::SearchResult result = plan::search(context, space_of(options, context), search);
   if (terminal) {
     fmt::print(stderr, "\r{:60}\r", "");
   }
@@ -192,7 +201,9 @@ void add_plan_command(CLI::App& app, Context& context) {
       ->check(CLI::Range(0.001, 1e6));
   command->add_option("--json", options->json, "Write the result to this file");
   command->add_option("--explain", options->explain, "Cost this one: tp=8,pp=16,vpp=2,ep=32,...");
-  command->add_option("--emit", options->emit, "Print the launch flags of the best, or of --explain's")
+  command
+      ->add_option("--emit", options->emit,
+                   "Print launch flags: of the best that the program can run, or of --explain's")
       ->check(CLI::IsMember({"megatron", "mindspeed"}));
   command->add_flag("--exhaustive", options->exhaustive, "Cost every strategy, pruning none");
   command->add_option("--threads", options->threads, "Threads of the search; all cores if not given")

@@ -51,6 +51,19 @@ void common(Flags& flags, const Strategy& s, const Workload& workload) {
 
 }  // namespace
 
+void keep_what_it_can(Launcher launcher, SearchSpace& space) {
+  space.pipeline = {Pipeline::one_f_one_b};
+  space.dispatcher = {Dispatcher::alltoall};
+  if (launcher == Launcher::megatron) {
+    space.dispatcher.push_back(Dispatcher::hierarchical_dedup);
+    space.chunks = {1};
+    return;
+  }
+  space.pipeline.push_back(Pipeline::dualpipe);
+  space.dispatcher.push_back(Dispatcher::zero_redundancy);
+  std::erase_if(space.zero, [](std::int32_t zero) { return zero > 1; });
+}
+
 std::string launch_flags(Launcher launcher, const Strategy& s, const Transformer& model,
                          const Workload& workload) {
   const bool megatron = launcher == Launcher::megatron;
