@@ -116,13 +116,13 @@ class BenchLayer(harness.Case):
                 f"alltoall-chunks{chunks}-{pipeline}{recompute}.json"
                 for chunks in (1, 4)
                 for pipeline in ("continuous-window2", "none")
-                for recompute in ("", "-recompute-full")
+                for recompute in ("", "-recompute-activation")
             ),
         )
         for result in results:
             name = f"alltoall-chunks{result['chunks']}-{result['pipeline']}"
             name += "-window2" if result["pipeline"] == "continuous" else ""
-            name += "-recompute-full" if result["recompute"] else ""
+            name += "-recompute-activation" if result["recompute"] else ""
             events = json.loads((self.folder / f"new/traces/{name}.json").read_text())["traceEvents"]
             for rank in (0, 1):
                 tasks = [e for e in events if e["ph"] == "X" and e["pid"] == rank]
