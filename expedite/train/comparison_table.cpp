@@ -81,7 +81,7 @@ std::string agreement(const Comparison& comparison) {
   const auto apart = [](double found, double allowed) {
     return found == 0.0
                ? std::string("the same")
-               : fmt::format("{:.4f} % apart (rounding: up to {:g} %)", 100.0 * found, 100.0 * allowed);
+               : fmt::format("{:.2g} % apart (rounding: up to {:g} %)", 100.0 * found, 100.0 * allowed);
   };
   const LossDifference found = loss_difference(comparison);
   const LossDifference allowed = loss_tolerance(comparison);
