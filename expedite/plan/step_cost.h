@@ -45,8 +45,8 @@ struct PieceTimes {
 
 /// Costs strategies of one context. Pipeline bubbles: 1F1B and interleaved, Narayanan et al. (2021,
 /// arXiv:2104.04473); zero-bubble H1 and H2, Qi et al. (2024, arXiv:2401.10241); DualPipe, DeepSeek-AI (2024,
-/// arXiv:2412.19437); Adaptive Pipe, cost/bubble.h. ZeRO: Rajbhandari et al. (2020, arXiv:1910.02054). Reads the context only: threads may
-/// share one.
+/// arXiv:2412.19437); Adaptive Pipe, cost/bubble.h. ZeRO: Rajbhandari et al. (2020, arXiv:1910.02054). Reads
+/// the context only: threads may share one.
 class StepCoster {
  public:
   explicit StepCoster(const CostContext& context);
