@@ -180,8 +180,7 @@ class Contender {
     const auto wall = static_cast<double>(std::max<std::int64_t>(statistics.wall, 1));
     result_.exposed_fraction.push_back(slowest(static_cast<double>(statistics.exposed_communication) / wall));
     std::vector<tracing::TraceEvent> events = engine_->trace().events();
-    const LayerTimes times =
-        layer_times(events, result_.plan.chunking.chunks, wire.level, wire.bytes_per_s / grid_.local_size());
+    const LayerTimes times = layer_times(events, result_.plan.chunking.chunks, wire.level, wire.bytes_per_s);
     result_.exposed_bound.push_back(slowest(exposed_bound_s(result_.plan, times) * 1e9 / wall));
     count(statistics, events);
     traces_.push_back(std::move(events));
