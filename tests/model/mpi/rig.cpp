@@ -21,6 +21,16 @@ std::vector<float> to_floats(ConstTensorView tensor) {
   return result;
 }
 
+void fill(TensorView tensor, std::span<const double> values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (tensor.dtype() == DType::f32) {
+      tensor.as<float>()[i] = static_cast<float>(values[i]);
+    } else {
+      tensor.as<bf16>()[i] = bf16(static_cast<float>(values[i]));
+    }
+  }
+}
+
 }  // namespace
 
 const comm::Communicator& job() {
@@ -56,14 +66,7 @@ void Rig::set_weights(const reference::Parameters& weights) {
     } else if (tensor.parameter != nullptr) {
       const TensorView weight =
           parameters_.state() == State::training ? tensor.parameter->master : tensor.parameter->weight;
-      for (std::size_t i = 0; i < values.size(); ++i) {
-        const std::size_t at = static_cast<std::size_t>(tensor.offset) + i;
-        if (weight.dtype() == DType::f32) {
-          weight.as<float>()[at] = static_cast<float>(values[i]);
-        } else {
-          weight.as<bf16>()[at] = bf16(static_cast<float>(values[i]));
-        }
-      }
+      fill(weight.reshape({weight.elements()}).slice(tensor.offset, tensor.shape.elements()), values);
     }
   }
   parameters_.refresh_weights();
@@ -83,6 +86,27 @@ StepResult Rig::evaluate(const TinyBatch& batch) {
   return engine_.run(
       {.micro_batches = batch.micro_batches(), .training = false, .tokens = batch.most_tokens()},
       batch.input(micro_batches), {});
+}
+
+Rig::LayerResult Rig::run_layer(std::span<const double> input, std::span<const double> grad_output,
+                                std::int64_t most_tokens) {
+  const std::int64_t hidden = parameters_.config().hidden_size;
+  const auto tokens = static_cast<std::int64_t>(input.size()) / hidden;
+  const DType dtype = parameters_.dtype();
+  const Buffer memory = pool_.allocate(4 * tokens * hidden * size_of(dtype), MemoryCategory::workspace);
+  const TensorView rows = memory.view(dtype, {4 * tokens, hidden});
+  const StepRunner::Boundary boundary = {.input = rows.slice(0, tokens),
+                                         .output = rows.slice(tokens, tokens),
+                                         .grad_output = rows.slice(2 * tokens, tokens),
+                                         .grad_input = rows.slice(3 * tokens, tokens)};
+  fill(rows.slice(0, tokens), input);
+  fill(rows.slice(2 * tokens, tokens), grad_output);
+  MicroBatch batch;
+  const std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens), 0);
+  batch.append(ids, ids);
+  engine_.run_moe_layer({.update = false, .tokens = most_tokens}, {std::span(&batch, 1), 0, 0, {0}}, {},
+                        boundary);
+  return {to_floats(boundary.output), to_floats(boundary.grad_input)};
 }
 
 Tensors Rig::gradients() {

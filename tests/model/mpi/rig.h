@@ -36,6 +36,15 @@ class Rig {
   /// The loss alone.
   StepResult evaluate(const TinyBatch& batch);
 
+  /// Forward and backward of the first layer's mixture of experts alone, on this rank's rows [T, H] of input
+  /// and of the gradient of the output. most_tokens: of any rank. Gradients of weights are not reduced.
+  struct LayerResult {
+    std::vector<float> output;
+    std::vector<float> grad_input;
+  };
+  LayerResult run_layer(std::span<const double> input, std::span<const double> grad_output,
+                        std::int64_t most_tokens);
+
   /// This rank's gradients: of what every rank holds, and of its own experts. Not collective.
   [[nodiscard]] Tensors gradients();
   /// All tensors, experts from their ranks; empty but on rank 0.

@@ -17,7 +17,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kTriesPerProblem = 2000;
+constexpr int kTriesPerProblem = 100;
+constexpr int kTriesPerSequence = 200;
 
 json random_rope_scaling(Dice& dice) {
   switch (dice.between(0, 4)) {
@@ -60,7 +61,8 @@ double log_sum_exp(std::span<const double> logits) {
   return largest + std::log(sum);
 }
 
-/// What experts are chosen by. Without bias and groups the logits themselves: scores only rise with them.
+/// What experts are chosen by, in the measure of logits. Without bias and groups those themselves: scores
+/// only rise with them.
 reference::Preferences preferences(const ModelConfig& config, std::span<const double> logits,
                                    std::span<const double> bias) {
   if (bias.empty() && config.expert_groups == 1) {
@@ -71,7 +73,15 @@ reference::Preferences preferences(const ModelConfig& config, std::span<const do
     scores.push_back(config.scoring == kernels::Scoring::sigmoid ? 1.0 / (1.0 + std::exp(-logit))
                                                                  : std::exp(logit - log_sum_exp(logits)));
   }
-  return reference::preferences(scores, bias, reference::router_shape(config));
+  // Logits that move by d move a sigmoid by d / 4 and a softmax, with all of them moving, by d / 2; a group's
+  // score by twice that.
+  const double steepness = config.scoring == kernels::Scoring::sigmoid ? 0.25 : 0.5;
+  reference::Preferences result = reference::preferences(scores, bias, reference::router_shape(config));
+  for (double& value : result.values) {
+    value /= steepness;
+  }
+  result.group_margin /= 2.0 * steepness;
+  return result;
 }
 
 void add_scaled(reference::Gradients& sum, double factor, const reference::Gradients& gradients) {
@@ -158,6 +168,21 @@ TinyBatch::TinyBatch(Dice& dice, const ModelConfig& config, int micro_batches, i
   }
   if (targets() == 0) {
     sequences_.back().back().push_back({1, 2});
+  }
+}
+
+void TinyBatch::redraw(Dice& dice, const ModelConfig& config,
+                       const std::function<bool(const std::vector<int>& sequence)>& accepted) {
+  for (auto& micro_batch : sequences_) {
+    for (Sequences& sequences : micro_batch) {
+      for (std::vector<int>& sequence : sequences) {
+        for (int i = 0; i < kTriesPerSequence && !sequence.empty() && !accepted(sequence); ++i) {
+          for (int& token : sequence) {
+            token = static_cast<int>(dice.between(0, config.vocab_size - 1));
+          }
+        }
+      }
+    }
   }
 }
 
@@ -300,35 +325,50 @@ BalanceOptions random_balance(Dice& dice) {
           .z_coefficient = dice.flip() ? 0.1 : 0.0};
 }
 
+namespace {
+
+/// How close the closest choice of an expert was: the least distance between the last expert that a token
+/// chose and the first that it did not, or between such groups, relative to the largest router logit.
+/// Infinite when no choice is made.
 double routing_margin(const ModelConfig& config, const reference::Parameters& weights,
-                      const TinyBatch& batch) {
-  const ParameterNames names(config.family);
+                      const Sequences& sequences) {
   double margin = std::numeric_limits<double>::infinity();
   if (config.experts_per_token == config.experts) {
     return margin;
   }
-  for (int i = 0; i < batch.micro_batches(); ++i) {
-    const reference::Result result =
-        reference::run(config, weights, batch.all(i), reference::Options::forward_only());
-    for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-      const reference::Matrix& logits = result.router_logits[static_cast<std::size_t>(layer)];
-      double largest = 0.0;
-      for (const double logit : logits.values) {
-        largest = std::max(largest, std::abs(logit));
-      }
-      for (std::int64_t t = 0; t < logits.rows; ++t) {
-        auto [order, group_margin] =
-            preferences(config, logits.row(t),
-                        config.expert_bias ? std::span(weights.at(names.selection_bias(layer)))
-                                           : std::span<const double>());
-        std::sort(order.begin(), order.end(), std::greater<>());
-        const auto k = static_cast<std::size_t>(config.experts_per_token);
-        margin = std::min(margin, std::min(order[k - 1] - order[k], group_margin) / largest);
-      }
+  const ParameterNames names(config.family);
+  const reference::Result result =
+      reference::run(config, weights, sequences, reference::Options::forward_only());
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    const reference::Matrix& logits = result.router_logits[static_cast<std::size_t>(layer)];
+    double largest = 0.0;
+    for (const double logit : logits.values) {
+      largest = std::max(largest, std::abs(logit));
+    }
+    for (std::int64_t t = 0; t < logits.rows; ++t) {
+      auto [order, group_margin] =
+          preferences(config, logits.row(t),
+                      config.expert_bias ? std::span(weights.at(names.selection_bias(layer)))
+                                         : std::span<const double>());
+      std::sort(order.begin(), order.end(), std::greater<>());
+      const auto k = static_cast<std::size_t>(config.experts_per_token);
+      margin = std::min(margin, std::min(order[k - 1] - order[k], group_margin) / largest);
     }
   }
   return margin;
 }
+
+/// Of all micro-batches.
+double routing_margin(const ModelConfig& config, const reference::Parameters& weights,
+                      const TinyBatch& batch) {
+  double margin = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < batch.micro_batches(); ++i) {
+    margin = std::min(margin, routing_margin(config, weights, batch.all(i)));
+  }
+  return margin;
+}
+
+}  // namespace
 
 Problem draw_problem(Dice& dice, const ModelConfig& config, int micro_batches, int ranks, double margin,
                      bool bf16, std::span<const float> selection_bias) {
@@ -352,6 +392,10 @@ Problem draw_problem(Dice& dice, const ModelConfig& config, int micro_batches, i
         }
       }
     }
+    problem.batch.redraw(dice, config, [&](const std::vector<int>& sequence) {
+      return routing_margin(config, problem.weights, Sequences{sequence}) >= margin;
+    });
+    // The longest sequence may change how all turn, and a batch's largest logit is that of all.
     if (routing_margin(config, problem.weights, problem.batch) >= margin) {
       return problem;
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <span>
@@ -48,6 +49,10 @@ class TinyBatch {
   /// Every rank's share of `sequences`, in one micro-batch.
   TinyBatch(const Sequences& sequences, int ranks);
 
+  /// Draws the tokens of sequences that are not accepted again, many times if need be.
+  void redraw(Dice& dice, const ModelConfig& config,
+              const std::function<bool(const std::vector<int>& sequence)>& accepted);
+
   [[nodiscard]] int micro_batches() const { return static_cast<int>(sequences_.size()); }
   [[nodiscard]] const Sequences& of(int micro_batch, int rank) const;
   /// Those of all ranks, one rank behind the other.
@@ -82,14 +87,9 @@ struct Expected {
 
 [[nodiscard]] BalanceOptions random_balance(Dice& dice);
 
-/// How close the closest choice of an expert was: the least distance between the last expert that a token
-/// chose and the first that it did not, or between such groups, relative to the largest router logit.
-/// Infinite when no choice is made.
-[[nodiscard]] double routing_margin(const ModelConfig& config, const reference::Parameters& weights,
-                                    const TinyBatch& batch);
-
 /// Weights and a batch whose routing margin is at least `margin`, so that rounding cannot send a token to
-/// another expert.
+/// another expert: the least distance, for any token, between the last expert or group of experts that it
+/// chose and the first that it did not, relative to the largest router logit.
 struct Problem {
   ModelConfig config;
   reference::Parameters weights;
