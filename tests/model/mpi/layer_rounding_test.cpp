@@ -278,7 +278,7 @@ void LayerInRoundings::report() const {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, LayerInRoundings, testing::Values(DType::bf16, DType::f32),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+                         [](const auto& test) { return std::string(name_of(test.param)); });
 
 }  // namespace
 }  // namespace expedite::model::tests

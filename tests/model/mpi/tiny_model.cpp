@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kTriesPerProblem = 100;
-constexpr int kTriesPerSequence = 200;
+constexpr int kTriesPerToken = 100;
 
 json random_rope_scaling(Dice& dice) {
   switch (dice.between(0, 4)) {
@@ -171,19 +171,26 @@ TinyBatch::TinyBatch(Dice& dice, const ModelConfig& config, int micro_batches, i
   }
 }
 
-void TinyBatch::redraw(Dice& dice, const ModelConfig& config,
-                       const std::function<bool(const std::vector<int>& sequence)>& accepted) {
+bool TinyBatch::redraw(Dice& dice, const ModelConfig& config,
+                       const std::function<bool(const std::vector<int>& beginning)>& accepted) {
   for (auto& micro_batch : sequences_) {
     for (Sequences& sequences : micro_batch) {
       for (std::vector<int>& sequence : sequences) {
-        for (int i = 0; i < kTriesPerSequence && !sequence.empty() && !accepted(sequence); ++i) {
-          for (int& token : sequence) {
-            token = static_cast<int>(dice.between(0, config.vocab_size - 1));
+        std::vector<int> beginning;
+        for (int& token : sequence) {
+          beginning.push_back(token);
+          for (int i = 0; !accepted(beginning); ++i) {
+            if (i == kTriesPerToken) {
+              return false;
+            }
+            beginning.back() = static_cast<int>(dice.between(0, config.vocab_size - 1));
           }
+          token = beginning.back();
         }
       }
     }
   }
+  return true;
 }
 
 TinyBatch::TinyBatch(const Sequences& sequences, int ranks) {
@@ -327,9 +334,18 @@ BalanceOptions random_balance(Dice& dice) {
 
 namespace {
 
+/// What a router's logits are like: their deviation for a row whose elements are independent, of deviation 1.
+double typical_logit(const std::vector<double>& router, std::int64_t experts) {
+  double squares = 0.0;
+  for (const double weight : router) {
+    squares += weight * weight;
+  }
+  return std::sqrt(squares / static_cast<double>(experts));
+}
+
 /// How close the closest choice of an expert was: the least distance between the last expert that a token
-/// chose and the first that it did not, or between such groups, relative to the largest router logit.
-/// Infinite when no choice is made.
+/// chose and the first that it did not, or between such groups, relative to a typical router logit. Infinite
+/// when no choice is made.
 double routing_margin(const ModelConfig& config, const reference::Parameters& weights,
                       const Sequences& sequences) {
   double margin = std::numeric_limits<double>::infinity();
@@ -341,10 +357,8 @@ double routing_margin(const ModelConfig& config, const reference::Parameters& we
       reference::run(config, weights, sequences, reference::Options::forward_only());
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     const reference::Matrix& logits = result.router_logits[static_cast<std::size_t>(layer)];
-    double largest = 0.0;
-    for (const double logit : logits.values) {
-      largest = std::max(largest, std::abs(logit));
-    }
+    const double typical =
+        config.sparse[layer] ? typical_logit(weights.at(names.router(layer)), config.experts) : 0.0;
     for (std::int64_t t = 0; t < logits.rows; ++t) {
       auto [order, group_margin] =
           preferences(config, logits.row(t),
@@ -352,7 +366,7 @@ double routing_margin(const ModelConfig& config, const reference::Parameters& we
                                          : std::span<const double>());
       std::sort(order.begin(), order.end(), std::greater<>());
       const auto k = static_cast<std::size_t>(config.experts_per_token);
-      margin = std::min(margin, std::min(order[k - 1] - order[k], group_margin) / largest);
+      margin = std::min(margin, std::min(order[k - 1] - order[k], group_margin) / typical);
     }
   }
   return margin;
@@ -392,11 +406,11 @@ Problem draw_problem(Dice& dice, const ModelConfig& config, int micro_batches, i
         }
       }
     }
-    problem.batch.redraw(dice, config, [&](const std::vector<int>& sequence) {
-      return routing_margin(config, problem.weights, Sequences{sequence}) >= margin;
+    const bool clear = problem.batch.redraw(dice, config, [&](const std::vector<int>& beginning) {
+      return routing_margin(config, problem.weights, Sequences{beginning}) >= margin;
     });
-    // The longest sequence may change how all turn, and a batch's largest logit is that of all.
-    if (routing_margin(config, problem.weights, problem.batch) >= margin) {
+    // How far all turn may depend on the longest sequence.
+    if (clear && routing_margin(config, problem.weights, problem.batch) >= margin) {
       return problem;
     }
   }

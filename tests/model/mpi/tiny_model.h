@@ -49,9 +49,10 @@ class TinyBatch {
   /// Every rank's share of `sequences`, in one micro-batch.
   TinyBatch(const Sequences& sequences, int ranks);
 
-  /// Draws the tokens of sequences that are not accepted again, many times if need be.
-  void redraw(Dice& dice, const ModelConfig& config,
-              const std::function<bool(const std::vector<int>& sequence)>& accepted);
+  /// Draws tokens again until every beginning of every sequence is accepted, which no later token changes;
+  /// false when one is not after many tries.
+  [[nodiscard]] bool redraw(Dice& dice, const ModelConfig& config,
+                            const std::function<bool(const std::vector<int>& beginning)>& accepted);
 
   [[nodiscard]] int micro_batches() const { return static_cast<int>(sequences_.size()); }
   [[nodiscard]] const Sequences& of(int micro_batch, int rank) const;
@@ -89,7 +90,7 @@ struct Expected {
 
 /// Weights and a batch whose routing margin is at least `margin`, so that rounding cannot send a token to
 /// another expert: the least distance, for any token, between the last expert or group of experts that it
-/// chose and the first that it did not, relative to the largest router logit.
+/// chose and the first that it did not, relative to a typical router logit.
 struct Problem {
   ModelConfig config;
   reference::Parameters weights;
