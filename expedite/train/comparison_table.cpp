@@ -79,9 +79,12 @@ class Table {
 
 std::string agreement(const Comparison& comparison) {
   const auto apart = [](double found, double allowed) {
-    return found == 0.0
-               ? std::string("the same")
-               : fmt::format("{:.2g} % apart (rounding: up to {:g} %)", 100.0 * found, 100.0 * allowed);
+    constexpr double kLeastShown = 1e-6;
+    if (found == 0.0) {
+      return std::string("the same");
+    }
+    const std::string shown = found < kLeastShown ? "less than 0.0001" : fmt::format("{:.4f}", 100.0 * found);
+    return fmt::format("{} % apart (rounding: up to {:g} %)", shown, 100.0 * allowed);
   };
   const LossDifference found = loss_difference(comparison);
   const LossDifference allowed = loss_tolerance(comparison);

@@ -82,10 +82,13 @@ TEST(LossDifference, IsOfTheFirstStepAndTheMeanOfAll) {
   EXPECT_NEAR(loss_difference(comparison).curve, (5e-4 + 1e-2) / 5.0, 1e-12);
   EXPECT_TRUE(losses_agree(comparison));
   EXPECT_NE(comparison_table(comparison)
-                .find("first step: loss 0.05 % apart (rounding: up to 0.1 %), gradient norm 0.5 % apart "
-                      "(rounding: up to 1 %)\nall steps: loss 0.21 % apart (rounding: up to 2 %)\n"),
+                .find("first step: loss 0.0500 % apart (rounding: up to 0.1 %), gradient norm 0.5000 % apart "
+                      "(rounding: up to 1 %)\nall steps: loss 0.2100 % apart (rounding: up to 2 %)\n"),
             std::string::npos)
       << comparison_table(comparison);
+  comparison.overlapped.steps[0].loss = 5.0 * (1.0 + 1e-8);
+  EXPECT_NE(comparison_table(comparison).find("first step: loss less than 0.0001 % apart"),
+            std::string::npos);
 }
 
 TEST(LossDifference, HasALimitForEach) {
