@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   expedite::cli::add_probe_command(app, context);
   expedite::cli::add_bench_command(app, context);
   expedite::cli::add_plan_command(app, context);
+  expedite::cli::add_simulate_command(app, context);
   expedite::cli::add_validate_command(app, context);
   expedite::cli::add_config_command(app, context);
   try {
