@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "expedite/cost/chunk_overlap.h"
 
@@ -16,10 +17,10 @@ constexpr double kFusedBackward = 2.5;
 // Reading and writing a score in 16 bits: scale and mask, softmax, dropout, and the two products.
 constexpr double kUnfusedScoreBytes = 16.0;
 
-/// Sums over the operations of one layer, with the sizes they share.
-class LayerSum {
+/// The operations of one layer, with the sizes they share.
+class LayerCoster {
  public:
-  LayerSum(const CostContext& context, const Strategy& strategy)
+  LayerCoster(const CostContext& context, const Strategy& strategy)
       : context_(context),
         model_(context.model()),
         strategy_(strategy),
@@ -32,9 +33,12 @@ class LayerSum {
         shared_tokens_(strategy.sequence_parallel ? own_tokens_ : tokens_),
         narrow_(factor_bytes(context.precision()) < kBytes) {}
 
-  [[nodiscard]] LayerTimes take() { return times_; }
+  [[nodiscard]] LayerOperations take() { return std::move(layer_); }
+  /// Of what was costed outside of any operation of a layer.
+  [[nodiscard]] OperationTimes take_alone() { return layer_.times[0]; }
 
   void attention() {
+    at_ = &layer_[Operation::attention];
     projections();
     core();
     norms();
@@ -43,31 +47,34 @@ class LayerSum {
   }
 
   void dense() {
+    at_ = &layer_[Operation::mlp];
     gap(Constant::layer_gap);
     mlp(static_cast<double>(model_.ffn), tokens_, tp_);
     tensor_communication(1.0);
-    finish(context_.eff(Constant::layer_overhead));
+    finish();
   }
 
   void moe() {
+    at_ = &layer_[Operation::router];
     gap(Constant::layer_gap);
     gap(Constant::moe_overhead);
     product(own_tokens_, static_cast<double>(model_.experts), hidden_);
     if (model_.shared_ffn > 0) {
+      at_ = &layer_[Operation::shared_experts];
       mlp(static_cast<double>(model_.shared_ffn), tokens_, tp_);
       tensor_communication(1.0);
     }
     experts();
-    finish(context_.eff(Constant::layer_overhead));
+    finish();
   }
 
   /// A product of `m` rows and its two in backward, with their factors made narrow.
   void product(double m, double n, double k, double count = 1.0, Constant half = Constant::half_size) {
     const double forward = context_.matmul(m, n, k, count, half);
     const double weights = context_.weight_gradient(m, n, k, count, half);
-    times_.forward[Cause::matmul] += forward;
-    times_.backward[Cause::matmul] += context_.matmul(m, k, n, count, half) + weights;
-    times_.weights += weights;
+    at_->forward[Cause::matmul] += forward;
+    at_->input_grad[Cause::matmul] += context_.matmul(m, k, n, count, half);
+    at_->weight_grad[Cause::matmul] += weights;
     if (narrow_) {
       const double bytes =
           count * (kBytes + factor_bytes(context_.precision())) * context_.eff(Constant::quantize);
@@ -76,15 +83,8 @@ class LayerSum {
   }
 
   void traffic(double forward_bytes, double backward_bytes) {
-    times_.forward[Cause::memory] += forward_bytes / context_.memory_bandwidth();
-    times_.backward[Cause::memory] += backward_bytes / context_.memory_bandwidth();
-  }
-
-  /// The host's part, and what recomputing adds.
-  void finish(double host) {
-    recompute();
-    beside_host(times_.forward, host);
-    beside_host(times_.backward, host * (strategy_.recompute == Recompute::full ? 2.0 : 1.0));
+    at_->forward[Cause::memory] += forward_bytes / context_.memory_bandwidth();
+    at_->input_grad[Cause::memory] += backward_bytes / context_.memory_bandwidth();
   }
 
   [[nodiscard]] double tokens() const { return tokens_; }
@@ -92,8 +92,8 @@ class LayerSum {
 
  private:
   void gap(Constant constant) {
-    times_.forward[Cause::host] += context_.eff(constant);
-    times_.backward[Cause::host] += context_.eff(constant);
+    at_->forward[Cause::host] += context_.eff(constant);
+    at_->input_grad[Cause::host] += context_.eff(constant);
   }
 
   void projections() {
@@ -126,14 +126,14 @@ class LayerSum {
     const double peak = context_.machine().peak_of(Precision::bf16);
     if (fused) {
       core_forward_ = flops / (peak * context_.eff(Constant::attention));
-      times_.forward[Cause::attention] += core_forward_;
-      times_.backward[Cause::attention] += kFusedBackward * core_forward_;
+      at_->forward[Cause::attention] += core_forward_;
+      at_->input_grad[Cause::attention] += kFusedBackward * core_forward_;
     } else {
       const double products = flops / (peak * context_.eff(Constant::matmul));
       const double passes = kUnfusedScoreBytes * scores / context_.memory_bandwidth();
       core_forward_ = products + passes;
-      times_.forward[Cause::attention] += core_forward_;
-      times_.backward[Cause::attention] += 2.0 * products + passes;
+      at_->forward[Cause::attention] += core_forward_;
+      at_->input_grad[Cause::attention] += 2.0 * products + passes;
     }
   }
 
@@ -167,32 +167,31 @@ class LayerSum {
     const double local = static_cast<double>(model_.experts) / ep;
     const double inner = static_cast<double>(model_.moe_ffn) / etp;
     const double up = model_.mlp == MlpKind::gated ? 2.0 : 1.0;
-    const LayerTimes before = times_;
     // Chunks divide the rows of every expert; the smaller products are what chunking costs.
     const double chunk_count = strategy_.chunks;
     const double chunk_rows = rows / local / chunk_count;
+    at_ = &layer_[Operation::experts];
     product(chunk_rows, up * inner, hidden_, local * chunk_count, Constant::expert_half_size);
     product(chunk_rows, hidden_, inner, local * chunk_count, Constant::expert_half_size);
     activation(rows, inner, up);
+    at_ = &layer_[Operation::rows];
     const double moved = context_.eff(Constant::moe_rows) * kBytes * rows * hidden_;
     traffic(moved, moved);
-    const double forward = times_.forward.total() - before.forward.total();
-    const double backward = times_.backward.total() - before.backward.total();
+    if (ep > 1.0) {
+      exchange(reach);
+    }
+    at_ = &layer_[Operation::experts];
     if (etp > 1.0) {
       const Span span = context_.machine().span(etp, 1.0);
       const double bytes = kBytes * rows * hidden_;
       const double seconds = 2.0 * gather_seconds(context_.reached(), span, bytes);
-      times_.forward[Cause::tensor] += seconds;
-      times_.backward[Cause::tensor] += seconds;
-    }
-    if (ep > 1.0) {
-      exchange(reach, forward, backward);
+      at_->forward[Cause::tensor] += seconds;
+      at_->input_grad[Cause::tensor] += seconds;
     }
   }
 
-  /// One way of dispatch or combine, as cost/dispatch_cost.h describes each dispatcher: seconds on both
-  /// levels.
-  [[nodiscard]] double wire(const CostContext::Reach& reach) const {
+  /// One way of dispatch or combine, as cost/dispatch_cost.h describes each dispatcher.
+  [[nodiscard]] ExchangeTimes wire(const CostContext::Reach& reach) const {
     const double ep = strategy_.ep;
     const double etp = strategy_.etp;
     const Span span = context_.machine().span(ep, etp);
@@ -203,37 +202,40 @@ class LayerSum {
     const Level& outer = context_.reached().levels[std::min(1, context_.reached().level_count - 1)];
     switch (strategy_.dispatcher) {
       case Dispatcher::alltoall:
-        return all_to_all_seconds(context_.reached(), span, row * topk);
+        return {.between = all_to_all_seconds(context_.reached(), span, row * topk)};
       case Dispatcher::zero_redundancy:
-        return all_to_all_seconds(context_.reached(), span, row * reach.ranks);
+        return {.between = all_to_all_seconds(context_.reached(), span, row * reach.ranks)};
       case Dispatcher::hierarchical:
       case Dispatcher::hierarchical_dedup: {
         const bool dedup = strategy_.dispatcher == Dispatcher::hierarchical_dedup;
         const double other_nodes = dedup ? reach.nodes * (nodes - 1.0) / nodes : nodes - 1.0;
-        const double between =
-            nodes > 1.0 ? row * other_nodes / outer.bandwidth + outer.latency * std::log2(nodes) : 0.0;
-        const double within = span.inside[0] > 1.0
-                                  ? row * reach.ranks * (1.0 - 1.0 / span.inside[0]) / inner.bandwidth +
-                                        inner.latency * std::log2(span.inside[0])
-                                  : 0.0;
-        // The levels in turn: of several chunks the faster counts for one.
-        return std::max(between, within) + std::min(between, within) / strategy_.chunks;
+        return {.between = nodes > 1.0
+                               ? row * other_nodes / outer.bandwidth + outer.latency * std::log2(nodes)
+                               : 0.0,
+                .within = span.inside[0] > 1.0
+                              ? row * reach.ranks * (1.0 - 1.0 / span.inside[0]) / inner.bandwidth +
+                                    inner.latency * std::log2(span.inside[0])
+                              : 0.0};
       }
     }
-    return 0.0;
+    return {};
   }
 
-  void exchange(const CostContext::Reach& reach, double forward, double backward) {
-    const double one_way = wire(reach);
-    times_.expert_wire += 4.0 * one_way;
+  void exchange(const CostContext::Reach& reach) {
+    const double share = context_.eff(Constant::ep_exposed);
+    const double pace = std::max(1.0, share);
+    const ExchangeTimes times = wire(reach);
+    layer_.exchange = {.between = pace * times.between, .within = pace * times.within};
+    const double one_way = layer_.exchange.total(strategy_.chunks);
     if (strategy_.chunks == 1) {
-      const double exposed = 2.0 * one_way * context_.eff(Constant::ep_exposed);
-      times_.forward[Cause::expert] += exposed;
-      times_.backward[Cause::expert] += exposed;
+      layer_.exposed_forward = layer_.exposed_backward = 2.0 * one_way * std::min(1.0, share);
       return;
     }
-    times_.forward[Cause::expert] += chunked(one_way, forward);
-    times_.backward[Cause::expert] += chunked(one_way, backward);
+    const OperationTimes& experts = layer_[Operation::experts];
+    const OperationTimes& rows = layer_[Operation::rows];
+    layer_.exposed_forward = chunked(one_way, experts.forward.total() + rows.forward.total());
+    layer_.exposed_backward =
+        chunked(one_way, experts.input_grad.total() + experts.weight_grad.total() + rows.input_grad.total());
   }
 
   /// What chunks leave exposed of one direction whose experts take `compute`.
@@ -255,8 +257,8 @@ class LayerSum {
     const Span span = context_.machine().span(tp_, 1.0);
     const double seconds = pairs * 2.0 * context_.eff(Constant::tp_exposed) *
                            gather_seconds(context_.reached(), span, kBytes * tokens_ * hidden_);
-    times_.forward[Cause::tensor] += seconds;
-    times_.backward[Cause::tensor] += seconds;
+    at_->forward[Cause::tensor] += seconds;
+    at_->input_grad[Cause::tensor] += seconds;
   }
 
   /// Keys and values travel around a ring while attention works on those at hand (Liu et al., 2023,
@@ -272,34 +274,38 @@ class LayerSum {
         kBytes * tokens_ * cp * kv_heads * static_cast<double>(model_.qk_dim() + model_.v_dim());
     const double seconds = gather_seconds(context_.reached(), span, bytes);
     const double hidden_under = (cp - 1.0) / cp * core_forward_;
-    times_.forward[Cause::context] += std::max(seconds / cp, seconds - hidden_under);
-    times_.backward[Cause::context] +=
+    at_->forward[Cause::context] += std::max(seconds / cp, seconds - hidden_under);
+    at_->input_grad[Cause::context] +=
         std::max(2.0 * seconds / cp, 2.0 * seconds - kFusedBackward * hidden_under);
   }
 
-  void recompute() {
+  /// What recomputing adds, and the host's part.
+  void finish() {
     switch (strategy_.recompute) {
       case Recompute::none:
         break;
       case Recompute::selective:
         // Fused attention keeps no scores, so there is nothing to save by recomputing its core.
         if (!context_.software().fused_attention) {
-          times_.backward[Cause::attention] += core_forward_;
+          layer_[Operation::attention].input_grad[Cause::attention] += core_forward_;
         }
         break;
       case Recompute::half:
-        times_.backward.add(times_.forward, 0.5);
+        layer_.recomputed = 0.5;
         break;
       case Recompute::full:
-        times_.backward.add(times_.forward);
+        layer_.recomputed = 1.0;
         break;
     }
+    layer_.chunks = strategy_.chunks;
+    const double host = context_.eff(Constant::layer_overhead);
+    const LayerTimes device = layer_times(layer_);
+    layer_.host_forward = beside_host(device.forward.total(), host);
+    layer_.host_backward =
+        beside_host(device.backward.total(), host * (strategy_.recompute == Recompute::full ? 2.0 : 1.0));
   }
 
-  static void beside_host(Seconds& seconds, double host) {
-    const double device = seconds.total();
-    seconds[Cause::host] += std::hypot(device, host) - device;
-  }
+  static double beside_host(double device, double host) { return std::hypot(device, host) - device; }
 
   const CostContext& context_;
   const Transformer& model_;
@@ -311,37 +317,62 @@ class LayerSum {
   double shared_tokens_;  // that a rank normalises
   bool narrow_;
   double core_forward_ = 0.0;
-  LayerTimes times_;
+  LayerOperations layer_;
+  OperationTimes* at_ = &layer_.times[0];  // the operation that is being costed
 };
 
 }  // namespace
 
-LayerTimes layer_times(const CostContext& context, const Strategy& strategy, LayerKind kind) {
-  LayerSum sum(context, strategy);
-  sum.attention();
+LayerOperations layer_operations(const CostContext& context, const Strategy& strategy, LayerKind kind) {
+  LayerCoster coster(context, strategy);
+  coster.attention();
   if (kind == LayerKind::dense) {
-    sum.dense();
+    coster.dense();
   } else {
-    sum.moe();
+    coster.moe();
   }
-  return sum.take();
+  return coster.take();
 }
 
-LayerTimes head_times(const CostContext& context, const Strategy& strategy) {
-  LayerSum sum(context, strategy);
+LayerTimes layer_times(const LayerOperations& layer) {
+  LayerTimes sum;
+  for (const OperationTimes& operation : layer.times) {
+    sum.forward.add(operation.forward);
+    sum.backward.add(operation.input_grad);
+    sum.backward.add(operation.weight_grad);
+    sum.weights += operation.weight_grad.total();
+  }
+  sum.forward[Cause::expert] += layer.exposed_forward;
+  sum.backward[Cause::expert] += layer.exposed_backward;
+  sum.backward.add(sum.forward, layer.recomputed);
+  sum.forward[Cause::host] += layer.host_forward;
+  sum.backward[Cause::host] += layer.host_backward;
+  sum.expert_wire = (4.0 + 2.0 * layer.recomputed) * layer.exchange.total(layer.chunks);
+  return sum;
+}
+
+LayerTimes layer_times(const OperationTimes& operation) {
+  LayerTimes times{.forward = operation.forward, .backward = operation.input_grad};
+  times.backward.add(operation.weight_grad);
+  times.weights = operation.weight_grad.total();
+  return times;
+}
+
+OperationTimes head_operation(const CostContext& context, const Strategy& strategy) {
+  LayerCoster coster(context, strategy);
   const double columns = static_cast<double>(context.model().vocab) / strategy.tp;
-  sum.product(sum.tokens(), columns, static_cast<double>(context.model().hidden));
+  coster.product(coster.tokens(), columns, static_cast<double>(context.model().hidden));
   // Logits in 32 bits: written, read for the largest and the sum, and the gradient written.
-  sum.traffic(8.0 * sum.tokens() * columns, 6.0 * sum.tokens() * columns);
-  return sum.take();
+  coster.traffic(8.0 * coster.tokens() * columns, 6.0 * coster.tokens() * columns);
+  return coster.take_alone();
 }
 
-LayerTimes prediction_times(const CostContext& context, const Strategy& strategy) {
-  LayerSum sum(context, strategy);
+OperationTimes prediction_operation(const CostContext& context, const Strategy& strategy) {
+  LayerCoster coster(context, strategy);
   const auto hidden = static_cast<double>(context.model().hidden);
-  sum.product(sum.tokens(), hidden / strategy.tp, 2.0 * hidden);
-  sum.traffic(12.0 * sum.shared_tokens() * hidden, 18.0 * sum.shared_tokens() * hidden);
-  return sum.take();
+  coster.product(coster.tokens(), hidden / strategy.tp, 2.0 * hidden);
+  coster.traffic(12.0 * coster.shared_tokens() * hidden, 18.0 * coster.shared_tokens() * hidden);
+  return coster.take_alone();
 }
 
 }  // namespace expedite::plan

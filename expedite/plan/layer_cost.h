@@ -1,6 +1,7 @@
 // What one layer takes on one device for one micro-batch, forward and backward, by cause.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string_view>
@@ -50,6 +51,53 @@ struct Seconds {
     for (std::size_t i = 0; i < kCauses; ++i) {
       by_cause[i] += times * other.by_cause[i];
     }
+  }
+};
+
+/// What a layer is made of. A schedule has a task or several of each.
+enum class Operation : std::uint8_t {
+  attention,  // with its norm
+  mlp,        // of a dense layer
+  router,
+  shared_experts,
+  experts,
+  rows,  // of experts, put into order and back
+};
+inline constexpr std::size_t kOperations = 6;
+
+/// Of one micro-batch. Communication inside an operation that compute waits for is part of it.
+struct OperationTimes {
+  Seconds forward;
+  Seconds input_grad;
+  Seconds weight_grad;  // products that nothing waits for
+};
+
+/// All-to-alls of one way of dispatch or of combine, seconds. Their levels take turns.
+struct ExchangeTimes {
+  double between = 0.0;  // over all links of a flat dispatcher, between nodes of a hierarchical one
+  double within = 0.0;   // inside nodes, of a hierarchical one
+
+  /// Of several chunks the faster level counts for one: the levels are at work at the same time.
+  [[nodiscard]] double total(double chunks) const {
+    return std::max(between, within) + std::min(between, within) / chunks;
+  }
+};
+
+/// A layer's operations on the busiest rank of its expert-parallel group, and what a layer on its own adds.
+struct LayerOperations {
+  std::array<OperationTimes, kOperations> times;
+  ExchangeTimes exchange;
+  double chunks = 1.0;
+  double exposed_forward = 0.0;   // of exchanges
+  double exposed_backward = 0.0;  // without what recomputing repeats
+  double recomputed = 0.0;        // share of forward that backward repeats
+  // What the host adds beside the device, of a whole layer.
+  double host_forward = 0.0;
+  double host_backward = 0.0;
+
+  OperationTimes& operator[](Operation operation) { return times[static_cast<std::size_t>(operation)]; }
+  const OperationTimes& operator[](Operation operation) const {
+    return times[static_cast<std::size_t>(operation)];
   }
 };
 
@@ -132,11 +180,16 @@ class CostContext {
 /// arXiv:2104.04473) and Korthikanti et al. (2022, arXiv:2205.05198); latent attention, DeepSeek-AI (2024,
 /// arXiv:2405.04434); fused attention forward and backward (2.5 times forward), Dao (2023,
 /// arXiv:2307.08691); bytes of dispatchers, cost/dispatch_cost.h; chunks, cost/chunk_overlap.h. Host and
-/// device work side by side, so that their seconds add in squares.
-[[nodiscard]] LayerTimes layer_times(const CostContext& context, const Strategy& strategy, LayerKind kind);
+/// device work side by side, so that their seconds add in squares. All-to-alls that were measured to take
+/// longer than their bytes (ep_exposed above 1) take that long, hidden or not.
+[[nodiscard]] LayerOperations layer_operations(const CostContext& context, const Strategy& strategy,
+                                               LayerKind kind);
+/// The sum over a layer's operations, in closed form.
+[[nodiscard]] LayerTimes layer_times(const LayerOperations& layer);
 
 /// The head with its loss, for one micro-batch; and a multi-token prediction layer's projection before it.
-[[nodiscard]] LayerTimes head_times(const CostContext& context, const Strategy& strategy);
-[[nodiscard]] LayerTimes prediction_times(const CostContext& context, const Strategy& strategy);
+[[nodiscard]] OperationTimes head_operation(const CostContext& context, const Strategy& strategy);
+[[nodiscard]] OperationTimes prediction_operation(const CostContext& context, const Strategy& strategy);
+[[nodiscard]] LayerTimes layer_times(const OperationTimes& operation);
 
 }  // namespace expedite::plan

@@ -49,15 +49,15 @@ PieceTimes piece_times(const CostContext& context, const Strategy& strategy) {
   const Transformer& model = context.model();
   PieceTimes pieces;
   if (model.count(LayerKind::dense) > 0) {
-    pieces.dense = layer_times(context, strategy, LayerKind::dense);
+    pieces.dense = layer_times(layer_operations(context, strategy, LayerKind::dense));
   }
   if (model.count(LayerKind::moe) > 0) {
-    pieces.moe = layer_times(context, strategy, LayerKind::moe);
+    pieces.moe = layer_times(layer_operations(context, strategy, LayerKind::moe));
   }
-  pieces.head = head_times(context, strategy);
+  pieces.head = layer_times(head_operation(context, strategy));
   if (model.mtp_layers > 0) {
     pieces.prediction = model.layers.back() == LayerKind::moe ? pieces.moe : pieces.dense;
-    for (const LayerTimes& part : {prediction_times(context, strategy), pieces.head}) {
+    for (const LayerTimes& part : {layer_times(prediction_operation(context, strategy)), pieces.head}) {
       pieces.prediction.forward.add(part.forward);
       pieces.prediction.backward.add(part.backward);
       pieces.prediction.weights += part.weights;

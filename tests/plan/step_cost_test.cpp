@@ -194,6 +194,34 @@ TEST(StepCost, KnobsDoWhatTheyAreFor) {
   EXPECT_GT(dual.memory.weights, 1.5 * inside(1, Pipeline::one_f_one_b).memory.weights);
 }
 
+// What is exposed of all-to-alls is a part of them, those that recomputing repeats among them.
+TEST(StepCost, ExposesNoMoreThanThereIs) {
+  const Workload workload{.seq = 4096, .global_batch = 4096};
+  for (const char* software : {"megatron-core-2025", "megatron-bridge-26.06"}) {
+    const CostContext context =
+        context_of("deepseek-v3", "h800", 1024, workload, builtin_calibration().of("H800-80GB", software));
+    const StepCoster coster(context);
+    for (const Pipeline pipeline : {Pipeline::one_f_one_b, Pipeline::adaptive}) {
+      for (const std::int32_t chunks : {1, 4}) {
+        double none = 0.0;
+        for (const Recompute recompute : {Recompute::none, Recompute::half, Recompute::full}) {
+          const Strategy s{.pp = 16,
+                           .vpp = 2,
+                           .ep = 64,
+                           .dp = 64,
+                           .chunks = chunks,
+                           .recompute = recompute,
+                           .pipeline = pipeline};
+          const StepSeconds seconds = coster.cost(s).seconds;
+          EXPECT_LE(seconds.work[Cause::expert], (1.0 + 1e-9) * seconds.expert_wire) << to_string(s);
+          none = recompute == Recompute::none ? seconds.expert_wire : none;
+          EXPECT_GE(seconds.expert_wire, none);
+        }
+      }
+    }
+  }
+}
+
 TEST(StepCost, BusyExpertsSlowAStep) {
   const Workload workload{.seq = 4096, .global_batch = 256};
   const Machine machine = make_machine(make_cluster(*find_device_facts("h800"), 64), 64);
