@@ -110,9 +110,9 @@ class Builder {
     recording_ = {};
     begin_ = writer_.next_task();
     writer_.begin_micro_batch(action.micro_batch);
-    const TaskId first = writer_.next_task();
     const Items items = items_of(action);
-    tasks_.begin(action.paired);
+    tasks_.begin(action.paired, action.phase, items);
+    const TaskId begin = writer_.next_task();
     switch (action.phase) {
       case Phase::forward:
         recording_.output = tasks_.forward(items);
@@ -126,6 +126,7 @@ class Builder {
         break;
     }
     cut();
+    const TaskId first = tasks_.first() >= 0 ? tasks_.first() : begin;
     // An embedding alone has no input gradients: its weight gradients are the first to read what came.
     TaskId& unread = unread_[{action.virtual_stage, action.micro_batch}];
     if (action.phase == Phase::weight_grad) {
@@ -206,11 +207,14 @@ class Builder {
   }
 
   void count_weight_grad(int item, Op reduction, TaskId done) {
-    if (++added_[{item, reduction}] == micro_batches_of_part()) {
+    const bool last = ++added_[{item, reduction}] == micro_batches_of_part();
+    if (last || spec_.sharded_gradients) {
       const GroupId group = reduction == Op::reduce_experts ? kExpertDataParallelGroup : kDataParallelGroup;
       if (step_.group_size(group) > 1) {
         const int micro_batch = writer_.micro_batch();
-        writer_.begin_micro_batch(-1);  // which one is the last differs between dualpipe's copies
+        if (last) {
+          writer_.begin_micro_batch(-1);  // which one is the last differs between dualpipe's copies
+        }
         reduced_.push_back(writer_.communicate(
             {.op = reduction, .pass = Pass::update, .layer = item - 1, .after = {done}}, Stream::reduce,
             spec_.sharded_optimizer ? Collective::reduce_scatter : Collective::all_reduce, group));
@@ -286,6 +290,11 @@ void check(const PipelineSpec& spec) {
           spec.shape.stages);
   require(spec.mtp_layers >= 0 && spec.mtp_layers <= spec.step.layers(),
           "{} layers of multi-token prediction among {} layers", spec.mtp_layers, spec.step.layers());
+  require(spec.recompute_every >= 1, "one of {} layers cannot be recomputed: take at least 1",
+          spec.recompute_every);
+  require(spec.shape.kind != PipelineKind::dualpipe || !(spec.sharded_gradients || spec.sharded_weights),
+          "dualpipe cannot shard gradients or weights (ZeRO 2 and 3): its copies of a part take their "
+          "micro-batches in different orders; shard the optimizer only (ZeRO 1)");
   require(spec.recompute != LayerRecompute::full || spec.step.ep_plan.recompute == MoeRecompute::none,
           "layers that are computed again as a whole cannot have their experts computed again besides: set "
           "one of "

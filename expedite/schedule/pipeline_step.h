@@ -34,9 +34,16 @@ struct PipelineSpec {
   /// is the embedding, item 1 + L is layer L, and the last is the head. Empty: items cut evenly by number.
   std::vector<int> bounds = {};
   LayerRecompute recompute = LayerRecompute::none;
+  int recompute_every = 1;         // of so many layers one recomputes, beginning with the first
   bool sharded_optimizer = false;  // gradients are reduce-scattered, updated weights all-gathered
+  // ZeRO 2 and 3 besides; not with dualpipe, whose copies of a part take their micro-batches in other orders.
+  bool sharded_gradients = false;  // every micro-batch's are reduced
+  bool sharded_weights = false;    // a layer's are gathered for forward and again for backward, one ahead
 
   [[nodiscard]] int items() const { return step.layers() + 2; }
+  [[nodiscard]] LayerRecompute recompute_of(int layer) const {
+    return layer % recompute_every == 0 ? recompute : LayerRecompute::none;
+  }
 };
 
 /// Part q of `parts` begins at item floor(q * items / parts): bounds as in PipelineSpec.
@@ -48,7 +55,8 @@ struct PipelineSpec {
 /// compute of the other, and layers are not cut into chunks. The gradient leaves a stage before the last
 /// weight gradients, which run while it is on its way. Loss and head, with their gradients, run in forward.
 /// Activations that pass a layer of multi-token prediction take those of the main model along: the message is
-/// as large again. Gradients of a layer are reduced when its last micro-batch's are there. Sends and receives
+/// as large again. Gradients of a layer are reduced when its last micro-batch's are there, or
+/// every micro-batch's. Sends and receives
 /// bear as `chunk` the part that they are for. Throws Error for shapes that problem_of() rejects, and for a
 /// spec that does not fit together.
 [[nodiscard]] Schedule build_pipeline_step(const PipelineSpec& spec);

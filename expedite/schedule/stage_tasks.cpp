@@ -37,29 +37,81 @@ MoeHooks StageTasks::hooks() {
           .back_under_way = [this] { events_.cut(); }};
 }
 
+void StageTasks::begin(bool paired, Phase phase, const Items& items) {
+  plan_ = paired ? &whole_ : &chunked_;
+  begun_ = writer_.last_compute();
+  first_ = -1;
+  gathered_.clear();
+  const int last = std::min(items.end, head()) - 1;
+  if (phase == Phase::forward) {
+    gather_weights(items.first, Pass::forward, -1);
+  } else if (phase != Phase::weight_grad && last >= std::max(items.first, 1)) {
+    gather_weights(last, Pass::input_grad, -1);
+  }
+}
+
+// ---- Weights that are sharded
+
+void StageTasks::gather_weights(int item, Pass pass, TaskId after) {
+  if (!spec_.sharded_weights) {
+    return;
+  }
+  const int layer = item - 1;
+  const bool has_experts = layer >= 0 && layer < layers() && sparse(layer);
+  for (const GroupId group : {kDataParallelGroup, kExpertDataParallelGroup}) {
+    if (chunked_.step.group_size(group) > 1 && (group == kDataParallelGroup || has_experts)) {
+      Work work = {.op = Op::gather_weights, .pass = pass, .layer = layer};
+      if (after >= 0) {
+        work.after = {after};
+      }
+      gathered_.push_back(
+          writer_.communicate(std::move(work), Stream::reduce, Collective::all_gather, group));
+    }
+  }
+}
+
+/// The item's tasks, of which the first waits for its weights; while they run, those of `next` are gathered
+/// (-1: of nothing).
+void StageTasks::with_weights(int next, Pass pass, const std::function<void()>& tasks) {
+  const std::vector<TaskId> ready = std::exchange(gathered_, {});
+  if (next >= 0) {
+    const TaskId before = writer_.last_compute();
+    gather_weights(next, pass, before == begun_ ? -1 : before);
+  }
+  const TaskId first = writer_.next_task();
+  first_ = first_ < 0 ? first : first_;
+  tasks();
+  for (const TaskId gathered : ready) {
+    writer_.wait(first, gathered);
+  }
+}
+
 // ---- Forward
 
 TaskId StageTasks::forward(const Items& items) {
-  if (items.first == 0) {
-    writer_.compute({.op = Op::embedding}, {.acquires = {{Role::hidden, 0}}});
-  }
-  for (int item = std::max(items.first, 1); item < std::min(items.end, head()); ++item) {
-    layer_forward(item - 1);
-  }
-  if (items.end > head()) {
-    loss(items);
+  for (int item = items.first; item < items.end; ++item) {
+    with_weights(item + 1 < items.end ? item + 1 : -1, Pass::forward, [&] {
+      if (item == 0) {
+        writer_.compute({.op = Op::embedding}, {.acquires = {{Role::hidden, 0}}});
+      } else if (item == head()) {
+        loss(items);
+      } else {
+        layer_forward(item - 1);
+      }
+    });
   }
   return writer_.last_compute();
 }
 
 void StageTasks::layer_forward(int layer) {
-  const bool forget = spec_.recompute == LayerRecompute::full;
+  const LayerRecompute recompute = spec_.recompute_of(layer);
+  const bool forget = recompute == LayerRecompute::full;
   if (predicts_more(layer)) {
     writer_.compute({.op = Op::mtp_projection, .layer = layer},
                     {.acquires = {{Role::mtp, layer}}, .uses = {{Role::hidden, layer}}});
   }
   attention_forward(writer_, layer,
-                    spec_.recompute == LayerRecompute::none ? AttentionKept::all : AttentionKept::input);
+                    recompute == LayerRecompute::none ? AttentionKept::all : AttentionKept::input);
   if (sparse(layer)) {
     MoeLayer(writer_, forget ? plan_->forgetful : plan_->step, layer).forward(hooks());
   } else {
@@ -83,7 +135,8 @@ void StageTasks::loss(const Items& items) {
 TaskId StageTasks::backward(const Items& items, bool weight_grads) {
   TaskId done = items.end > head() ? losses_.at(writer_.micro_batch()) : -1;
   for (int item = std::min(items.end, head()) - 1; item >= std::max(items.first, 1); --item) {
-    layer_backward(item - 1, weight_grads);
+    with_weights(item > std::max(items.first, 1) ? item - 1 : -1, Pass::input_grad,
+                 [&] { layer_backward(item - 1, weight_grads); });
     done = writer_.last_compute();
   }
   events_.cut();  // what is left runs while messages are on their way
@@ -104,7 +157,7 @@ void StageTasks::recompute(int layer) {
 }
 
 void StageTasks::layer_backward(int layer, bool weight_grads) {
-  if (spec_.recompute == LayerRecompute::full) {
+  if (spec_.recompute_of(layer) == LayerRecompute::full) {
     recompute(layer);
   }
   if (sparse(layer)) {
@@ -120,7 +173,7 @@ void StageTasks::layer_backward(int layer, bool weight_grads) {
       run_filler();
     }
   }
-  if (spec_.recompute == LayerRecompute::attention) {
+  if (spec_.recompute_of(layer) == LayerRecompute::attention) {
     attention_recompute(writer_, layer, false);
   }
   attention_input_grad(writer_, layer);

@@ -28,8 +28,11 @@ class StageTasks {
 
   StageTasks(StepWriter& writer, const PipelineSpec& spec, const StepSpec& step, Events events);
 
-  /// Whether what follows is half of a pair, where exchanges are hidden without cutting layers into chunks.
-  void begin(bool paired) { plan_ = paired ? &whole_ : &chunked_; }
+  /// What follows is such an action; in a pair exchanges are hidden without cutting layers into chunks.
+  /// Gathers the first weights that it needs.
+  void begin(bool paired, Phase phase, const Items& items);
+  /// The first task that needs what the action gets from another stage, if it has been added; or -1.
+  [[nodiscard]] TaskId first() const { return first_; }
   /// These are of the writer's micro-batch. Returns the task that ends with the activations for the next
   /// part.
   TaskId forward(const Items& items);
@@ -45,6 +48,8 @@ class StageTasks {
   [[nodiscard]] bool predicts_more(int layer) const { return layer >= layers() - spec_.mtp_layers; }
   [[nodiscard]] MoeHooks hooks();
 
+  void gather_weights(int item, Pass pass, TaskId after);
+  void with_weights(int next, Pass pass, const std::function<void()>& tasks);
   void layer_forward(int layer);
   void loss(const Items& items);
   void recompute(int layer);
@@ -68,6 +73,9 @@ class StageTasks {
   Events events_;
   int filler_ = -1;  // the layer whose attention weight gradients wait for an exchange to run under
   std::map<int, TaskId> losses_;  // by micro-batch
+  std::vector<TaskId> gathered_;  // weights of the next item of the action
+  TaskId begun_ = -1;             // the latest compute task before the action
+  TaskId first_ = -1;             // of the action
 };
 
 }  // namespace expedite::schedule

@@ -38,6 +38,7 @@ struct StepSpec {
   std::int64_t experts = 0;
   std::int64_t experts_per_token = 0;
   std::int64_t element_bytes = 2;
+  double expert_load = 1.0;  // rows of this rank's experts over the mean of its group's
 
   [[nodiscard]] int layers() const { return static_cast<int>(sparse.size()); }
   [[nodiscard]] std::size_t group_size(GroupId group) const {

@@ -7,8 +7,13 @@
 namespace expedite::schedule {
 namespace {
 
+bool at_experts(Role role) {
+  return category_of(role) == MemoryCategory::expert_activations || role == Role::dispatch_recv ||
+         role == Role::combine_send || role == Role::grad_combine_recv || role == Role::grad_dispatch_send;
+}
+
 /// Rows of the buffers between ranks, for `tokens` tokens of each rank and experts that are chosen evenly.
-double expected_rows(const StepSpec& spec, Role role, double tokens) {
+double expected_even_rows(const StepSpec& spec, Role role, double tokens) {
   const double copies = tokens * static_cast<double>(spec.experts_per_token);
   const auto ranks = static_cast<double>(spec.group_size(kExpertParallelGroup));
   if (category_of(role) == MemoryCategory::expert_activations) {
@@ -27,14 +32,17 @@ double expected_rows(const StepSpec& spec, Role role, double tokens) {
                             ? 1.0
                             : 1.0 - std::pow(1.0 - node / ranks, static_cast<double>(spec.experts_per_token));
   if (spec.hierarchical() && spec.relays) {
-    const bool at_experts = role == Role::dispatch_recv || role == Role::combine_send ||
-                            role == Role::grad_combine_recv || role == Role::grad_dispatch_send;
     const double reached = 1.0 - std::pow(1.0 - 1.0 / ranks, static_cast<double>(spec.experts_per_token));
-    return tokens * (at_experts ? ranks * reached : others * wanted + 1.0);
+    return tokens * (at_experts(role) ? ranks * reached : others * wanted + 1.0);
   }
   const double own =
       spec.shares_rows() && (role == Role::dispatch_recv || role == Role::grad_combine_recv) ? 1.0 : 0.0;
   return tokens * (others * wanted + own);
+}
+
+/// Likewise, but this rank's experts are chosen as often as the spec says.
+double expected_rows(const StepSpec& spec, Role role, double tokens) {
+  return expected_even_rows(spec, role, tokens) * (at_experts(role) ? spec.expert_load : 1.0);
 }
 
 }  // namespace

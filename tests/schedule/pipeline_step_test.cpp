@@ -61,7 +61,7 @@ TEST(PipelineStep, IsSoundWithEveryDispatcherAndRecompute) {
   for (const PipelineShape& shape : kShapes) {
     for (const Dispatcher dispatcher : kDispatchers) {
       for (const int chunks : {1, 3}) {
-        for (const int variant : {0, 1, 2, 3, 4, 5}) {
+        for (const int variant : {0, 1, 2, 3, 4, 5, 6, 7}) {
           const PipelineJob job{shape, layers_for(shape), 4, 4, 2};
           const auto schedules = build(job, [&](PipelineSpec& spec) {
             spec.step.ep_plan.dispatcher = dispatcher;
@@ -72,7 +72,11 @@ TEST(PipelineStep, IsSoundWithEveryDispatcherAndRecompute) {
                              : variant == 2 || variant == 3 ? LayerRecompute::full
                                                             : LayerRecompute::none;
             spec.step.ep_plan.recompute = variant == 4 ? MoeRecompute::full : MoeRecompute::none;
-            spec.sharded_optimizer = variant == 3;
+            spec.recompute_every = variant == 3 ? 2 : 1;
+            const bool one_copy = shape.kind != PipelineKind::dualpipe;
+            spec.sharded_optimizer = variant == 3 || variant >= 6;
+            spec.sharded_gradients = one_copy && variant >= 6;
+            spec.sharded_weights = one_copy && variant == 7;
           });
           ASSERT_EQ(verify(schedules), std::vector<std::string>{})
               << testing::name_of(shape) << " " << name_of(dispatcher) << " chunks " << chunks << " variant "
