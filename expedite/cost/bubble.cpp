@@ -30,7 +30,8 @@ double dualpipe(const PipelineShape& shape, const StageTimes& times) {
       "the bubble of dualpipe in closed form is for input gradients ({}) that take as long as forward ({}), "
       "and weight gradients ({}) that take no longer: simulate the schedule",
       times.input_grad, times.forward, times.weight_grad);
-  return (shape.stages / 2 - 1) * (times.paired() + times.backward() - 3.0 * times.weight_grad);
+  const int half = shape.stages / 2;
+  return (half - 1) * (times.paired() + times.backward() - 3.0 * times.weight_grad);
 }
 
 double adaptive_pipe(const PipelineShape& shape, const StageTimes& times) {

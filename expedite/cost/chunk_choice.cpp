@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "expedite/base/error.h"
 #include "expedite/cost/chunk_overlap.h"
@@ -34,7 +35,7 @@ BusiestRank busiest_rank(const DispatchCase& layer) {
 
 /// Rows of one expert, of `share` of the tokens.
 std::int64_t rows_per_expert(const BusiestRank& rank, double share) {
-  const auto rows = static_cast<std::int64_t>(rank.rows * share / static_cast<double>(rank.experts) + 0.5);
+  const std::int64_t rows = std::llround(rank.rows * share / static_cast<double>(rank.experts));
   return (std::max<std::int64_t>(rows, 1) + kRowAlignment - 1) / kRowAlignment * kRowAlignment;
 }
 
@@ -94,7 +95,7 @@ class Calculation {
   [[nodiscard]] double exchange_seconds(double share) const {
     DispatchCase chunk = layer_.dispatch;
     chunk.chunks = 1;
-    chunk.tokens = static_cast<std::int64_t>(share * static_cast<double>(chunk.tokens) + 0.5);
+    chunk.tokens = std::llround(share * static_cast<double>(chunk.tokens));
     return chunk.node_of_rank.size() > 1
                ? dispatch_cost(cluster_, chunk, layer_.plan.dispatcher).seconds / 2.0
                : 0.0;
@@ -173,6 +174,7 @@ LayerCost layer_cost(const Cluster& cluster, const ExpertLayer& layer, int chunk
 ChunkChoice choose_chunks(const Cluster& cluster, const ExpertLayer& layer) {
   const Calculation calculation(cluster, layer);
   std::vector<ChunkChoice> choices;
+  choices.reserve(kChunkCounts.size());
   for (const int chunks : kChunkCounts) {
     choices.push_back({.chunks = chunks, .cost = calculation.cost(chunks)});
   }
