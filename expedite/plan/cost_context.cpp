@@ -43,7 +43,8 @@ CostContext::CostContext(const Transformer& model, const Machine& machine, const
       workload_(workload),
       precision_(precision),
       software_(software),
-      forced_balance_(forced_balance) {
+      forced_balance_(forced_balance),
+      uneven_(!load.empty()) {
   require(machine.peak_of(precision) > 0.0, "the device has no products in {}; choose another precision",
           name_of(precision));
   set_efficiencies(efficiencies);
@@ -109,6 +110,12 @@ CostContext::Reach CostContext::reach(std::int64_t ep, std::int64_t etp, double 
     reach.busiest *= 1.0 + std::sqrt(2.0 * std::log(static_cast<double>(ep)) / std::max(mean, 1.0));
   }
   return reach;
+}
+
+double CostContext::expert_load(const Strategy& s, bool busiest) const {
+  const double tokens = static_cast<double>(s.micro_batch) * static_cast<double>(workload_.seq) / s.cp / s.tp;
+  const double most = reach(s.ep, s.etp, tokens).busiest;
+  return busiest || s.ep == 1 ? most : (s.ep - most) / (s.ep - 1.0);
 }
 
 double CostContext::matmul(double m, double n, double k, double count, Constant half) const {

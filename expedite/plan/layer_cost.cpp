@@ -20,7 +20,7 @@ constexpr double kUnfusedScoreBytes = 16.0;
 /// The operations of one layer, with the sizes they share.
 class LayerCoster {
  public:
-  LayerCoster(const CostContext& context, const Strategy& strategy)
+  LayerCoster(const CostContext& context, const Strategy& strategy, bool busiest = true)
       : context_(context),
         model_(context.model()),
         strategy_(strategy),
@@ -31,7 +31,8 @@ class LayerCoster {
         own_tokens_(tokens_ / tp_),
         // Without sequence parallelism every rank of tp does the same on all tokens.
         shared_tokens_(strategy.sequence_parallel ? own_tokens_ : tokens_),
-        narrow_(factor_bytes(context.precision()) < kBytes) {}
+        narrow_(factor_bytes(context.precision()) < kBytes),
+        busiest_(busiest) {}
 
   [[nodiscard]] LayerOperations take() { return std::move(layer_); }
   /// Of what was costed outside of any operation of a layer.
@@ -163,7 +164,7 @@ class LayerCoster {
     const double etp = strategy_.etp;
     const auto topk = static_cast<double>(model_.topk);
     const CostContext::Reach reach = context_.reach(strategy_.ep, strategy_.etp, own_tokens_);
-    const double rows = own_tokens_ * topk * reach.busiest * etp;
+    const double rows = own_tokens_ * topk * context_.expert_load(strategy_, busiest_) * etp;
     const double local = static_cast<double>(model_.experts) / ep;
     const double inner = static_cast<double>(model_.moe_ffn) / etp;
     const double up = model_.mlp == MlpKind::gated ? 2.0 : 1.0;
@@ -316,6 +317,7 @@ class LayerCoster {
   double own_tokens_;     // that a rank routes
   double shared_tokens_;  // that a rank normalises
   bool narrow_;
+  bool busiest_;
   double core_forward_ = 0.0;
   LayerOperations layer_;
   OperationTimes* at_ = &layer_.times[0];  // the operation that is being costed
@@ -323,8 +325,9 @@ class LayerCoster {
 
 }  // namespace
 
-LayerOperations layer_operations(const CostContext& context, const Strategy& strategy, LayerKind kind) {
-  LayerCoster coster(context, strategy);
+LayerOperations layer_operations(const CostContext& context, const Strategy& strategy, LayerKind kind,
+                                 bool busiest) {
+  LayerCoster coster(context, strategy, busiest);
   coster.attention();
   if (kind == LayerKind::dense) {
     coster.dense();

@@ -83,7 +83,7 @@ struct ExchangeTimes {
   }
 };
 
-/// A layer's operations on the busiest rank of its expert-parallel group, and what a layer on its own adds.
+/// A layer's operations on a rank, and what a layer on its own adds.
 struct LayerOperations {
   std::array<OperationTimes, kOperations> times;
   ExchangeTimes exchange;
@@ -137,6 +137,10 @@ class CostContext {
   [[nodiscard]] const Software& software() const { return software_; }
   /// For ep of at least 1 that divides the experts. `tokens`: of one rank, in one dispatch.
   [[nodiscard]] Reach reach(std::int64_t ep, std::int64_t etp, double tokens) const;
+  /// Experts are not chosen evenly.
+  [[nodiscard]] bool uneven() const { return uneven_; }
+  /// Rows of an expert-parallel rank's experts over the mean: of the busiest, or of the others on average.
+  [[nodiscard]] double expert_load(const Strategy& strategy, bool busiest) const;
   /// Elements of windowed and other layers: tokens that a token attends to, on average over layers.
   [[nodiscard]] double attended(bool fused) const { return fused ? attended_causal_ : attended_full_; }
 
@@ -169,6 +173,7 @@ class CostContext {
   Efficiencies efficiencies_;
   Software software_;
   bool forced_balance_;
+  bool uneven_;
   double peak_ = 0.0;  // reached by the largest products
   double memory_bandwidth_ = 0.0;
   double attended_causal_ = 0.0;
@@ -183,7 +188,7 @@ class CostContext {
 /// device work side by side, so that their seconds add in squares. All-to-alls that were measured to take
 /// longer than their bytes (ep_exposed above 1) take that long, hidden or not.
 [[nodiscard]] LayerOperations layer_operations(const CostContext& context, const Strategy& strategy,
-                                               LayerKind kind);
+                                               LayerKind kind, bool busiest = true);
 /// The sum over a layer's operations, in closed form.
 [[nodiscard]] LayerTimes layer_times(const LayerOperations& layer);
 

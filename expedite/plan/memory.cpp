@@ -20,9 +20,29 @@ MemoryModel::MemoryModel(const CostContext& context) : context_(context) {
   expert_parameters_ = static_cast<double>(model.experts * mlp_parameters(model, model.moe_ffn));
   moe_shared_parameters_ = static_cast<double>(
       model.hidden * model.experts + (model.shared_ffn > 0 ? mlp_parameters(model, model.shared_ffn) : 0));
-  embedding_ = static_cast<double>(embedding_parameters(model));
+  embedding_ = static_cast<double>(plan::embedding_parameters(model));
   head_ = static_cast<double>(model.hidden * model.vocab);
   prediction_ = 2.0 * static_cast<double>(model.hidden * model.hidden);
+}
+
+ParameterBytes MemoryModel::layer_parameters(const Strategy& s, LayerKind kind) const {
+  const double shared =
+      attention_parameters_ + (kind == LayerKind::dense ? dense_mlp_parameters_ : moe_shared_parameters_);
+  return {
+      .dense = shared / s.tp,
+      .experts = kind == LayerKind::dense ? 0.0 : expert_parameters_ / (static_cast<double>(s.ep) * s.etp)};
+}
+
+ParameterBytes MemoryModel::projection_parameters(const Strategy& s) const {
+  return {.dense = prediction_ / s.tp};
+}
+
+ParameterBytes MemoryModel::embedding_parameters(const Strategy& s) const {
+  return {.dense = embedding_ / s.tp};
+}
+
+ParameterBytes MemoryModel::head_parameters(const Strategy& s) const {
+  return {.dense = head_ / s.tp};
 }
 
 ParameterBytes MemoryModel::stage_parameters(const Strategy& s, const Stages& stages, int stage) const {
@@ -85,18 +105,28 @@ double micro_batches_in_flight(const Strategy& s, int stage, double micro_batche
   return std::min(in_flight, micro_batches);
 }
 
+Memory MemoryModel::held(const Strategy& s, const ParameterBytes& parameters) const {
+  const double shards = static_cast<double>(s.dp) * s.cp;
+  const double expert_shards = static_cast<double>(s.tp) * s.cp * s.dp / (static_cast<double>(s.ep) * s.etp);
+  const auto bytes = [&](double per_parameter, bool sharded) {
+    return per_parameter * (parameters.dense / (sharded ? shards : 1.0) +
+                            parameters.experts / (sharded ? expert_shards : 1.0));
+  };
+  return {.weights = bytes(kWeight, s.zero >= 3),
+          .gradients = bytes(kGradient, s.zero >= 2),
+          .optimizer = bytes(kOptimizer, s.zero >= 1)};
+}
+
+double MemoryModel::logits(const Strategy& s) const {
+  const double tokens =
+      static_cast<double>(s.micro_batch) * static_cast<double>(context_.workload().seq) / s.cp;
+  return tokens * static_cast<double>(context_.model().vocab) / s.tp * 6.0;
+}
+
 Memory MemoryModel::of_stage(const Strategy& s, const Stages& stages, int stage) const {
   const Transformer& model = context_.model();
   const ParameterBytes parameters = stage_parameters(s, stages, stage);
-  const double shards = static_cast<double>(s.dp) * s.cp;
-  const double expert_shards = static_cast<double>(s.tp) * s.cp * s.dp / (static_cast<double>(s.ep) * s.etp);
-  const auto held = [&](double bytes, bool sharded) {
-    return bytes * (parameters.dense / (sharded ? shards : 1.0) +
-                    parameters.experts / (sharded ? expert_shards : 1.0));
-  };
-  Memory memory{.weights = held(kWeight, s.zero >= 3),
-                .gradients = held(kGradient, s.zero >= 2),
-                .optimizer = held(kOptimizer, s.zero >= 1)};
+  Memory memory = held(s, parameters);
 
   const double tp = s.tp;
   const double tokens =
@@ -154,7 +184,7 @@ Memory MemoryModel::of_stage(const Strategy& s, const Stages& stages, int stage)
     memory.communication += 2.0 * kWeight * (parameters.dense + parameters.experts) / std::max(1.0, layers);
   }
   if (last) {
-    memory.logits = tokens * static_cast<double>(model.vocab) / tp * 6.0;
+    memory.logits = logits(s);
   }
   return memory;
 }

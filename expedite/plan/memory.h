@@ -26,7 +26,7 @@ struct Memory {
   }
 };
 
-/// Parameters (not bytes) on the rank of the stage with the most: those over which data-parallel ranks agree,
+/// Parameters (not bytes): those over which data-parallel ranks agree,
 /// and those of experts.
 struct ParameterBytes {
   double dense = 0.0;
@@ -41,12 +41,23 @@ class MemoryModel {
  public:
   explicit MemoryModel(const CostContext& context);
 
+  /// On the rank of the stage with the most.
   [[nodiscard]] ParameterBytes parameters(const Strategy& strategy, const Stages& stages) const;
   [[nodiscard]] Memory peak(const Strategy& strategy, const Stages& stages) const;
 
- private:
   /// Of one stage, without the allocator.
   [[nodiscard]] Memory of_stage(const Strategy& strategy, const Stages& stages, int stage) const;
+  /// What a rank holds through the whole step.
+  [[nodiscard]] Memory held(const Strategy& strategy, const ParameterBytes& parameters) const;
+  /// Bytes of the head's output.
+  [[nodiscard]] double logits(const Strategy& strategy) const;
+  /// Of one piece of the model on a rank.
+  [[nodiscard]] ParameterBytes layer_parameters(const Strategy& strategy, LayerKind kind) const;
+  [[nodiscard]] ParameterBytes projection_parameters(const Strategy& strategy) const;
+  [[nodiscard]] ParameterBytes embedding_parameters(const Strategy& strategy) const;
+  [[nodiscard]] ParameterBytes head_parameters(const Strategy& strategy) const;
+
+ private:
   [[nodiscard]] ParameterBytes stage_parameters(const Strategy& strategy, const Stages& stages,
                                                 int stage) const;
 

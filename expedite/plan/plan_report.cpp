@@ -7,35 +7,12 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "expedite/plan/named_parts.h"
+
 namespace expedite::plan {
 namespace {
 
 constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
-
-/// The parts of a step, by name.
-std::vector<std::pair<std::string_view, double>> parts_of(const StepSeconds& seconds) {
-  std::vector<std::pair<std::string_view, double>> parts;
-  for (std::size_t i = 0; i < kCauses; ++i) {
-    parts.emplace_back(kCauseNames[i], seconds.work.by_cause[i]);
-  }
-  parts.emplace_back("pipeline bubble", seconds.bubble);
-  parts.emplace_back("pipeline sends", seconds.sends);
-  parts.emplace_back("gradient comm", seconds.gradients);
-  parts.emplace_back("optimizer", seconds.optimizer);
-  parts.emplace_back("step overhead", seconds.overhead);
-  return parts;
-}
-
-std::vector<std::pair<std::string_view, double>> parts_of(const Memory& memory) {
-  return {{"weights", memory.weights},
-          {"gradients", memory.gradients},
-          {"optimizer", memory.optimizer},
-          {"activations", memory.activations},
-          {"expert activations", memory.expert_activations},
-          {"communication", memory.communication},
-          {"logits", memory.logits},
-          {"allocator", memory.allocator}};
-}
 
 template <typename... Args>
 void line(std::string& text, fmt::format_string<Args...> format, Args&&... args) {

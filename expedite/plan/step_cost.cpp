@@ -6,7 +6,7 @@
 namespace expedite::plan {
 namespace {
 
-constexpr double kBytes = 2.0;  // of an activation or weight
+constexpr double kBytes = 2.0;  // of an activation
 // Adam reads gradient, master weight and two moments and writes the last three and the 16-bit weight.
 constexpr double kOptimizerBytes = 30.0;
 
@@ -57,13 +57,46 @@ PieceTimes piece_times(const CostContext& context, const Strategy& strategy) {
   pieces.head = layer_times(head_operation(context, strategy));
   if (model.mtp_layers > 0) {
     pieces.prediction = model.layers.back() == LayerKind::moe ? pieces.moe : pieces.dense;
-    for (const LayerTimes& part : {layer_times(prediction_operation(context, strategy)), pieces.head}) {
+    pieces.projection = layer_times(prediction_operation(context, strategy));
+    for (const LayerTimes& part : {pieces.projection, pieces.head}) {
       pieces.prediction.forward.add(part.forward);
       pieces.prediction.backward.add(part.backward);
       pieces.prediction.weights += part.weights;
     }
   }
   return pieces;
+}
+
+ReplicaSeconds replica_gather_seconds(const CostContext& context, const Strategy& s,
+                                      const ParameterBytes& parameters, double bytes_per_parameter) {
+  const Machine& machine = context.reached();
+  const Span dense = machine.span(static_cast<double>(s.dp) * s.cp, s.tp);
+  const double expert_ranks = static_cast<double>(s.ep) * s.etp;
+  const Span expert = machine.span(static_cast<double>(s.tp) * s.cp * s.dp / expert_ranks, expert_ranks);
+  return {.dense = gather_seconds(machine, dense, parameters.dense * bytes_per_parameter),
+          .experts = gather_seconds(machine, expert, parameters.experts * bytes_per_parameter)};
+}
+
+double reduced_bytes(const CostContext& context, const Strategy& s) {
+  return context.software().gradient_bytes * (s.zero == 0 ? 2.0 : 1.0);
+}
+
+double optimizer_seconds(const CostContext& context, const Strategy& s, const ParameterBytes& parameters) {
+  const double shards = s.zero == 0 ? 1.0 : static_cast<double>(s.dp) * s.cp;
+  const double expert_shards =
+      s.zero == 0 ? 1.0 : static_cast<double>(s.tp) * s.cp * s.dp / (static_cast<double>(s.ep) * s.etp);
+  return kOptimizerBytes * (parameters.dense / shards + parameters.experts / expert_shards) /
+         context.memory_bandwidth();
+}
+
+double message_bytes(const CostContext& context, const Strategy& s) {
+  const double sharded = s.sequence_parallel ? s.tp : 1.0;
+  return kBytes * static_cast<double>(s.micro_batch) * static_cast<double>(context.workload().seq) / s.cp /
+         sharded * static_cast<double>(context.model().hidden);
+}
+
+double message_seconds(const CostContext& context, const Strategy& s, double bytes) {
+  return send_seconds(context.reached(), static_cast<double>(s.tp) * s.cp * s.dp, bytes);
 }
 
 double model_flops(const Transformer& model, const Workload& workload) {
@@ -91,27 +124,21 @@ StepCoster::StepCoster(const CostContext& context)
 
 double StepCoster::gradient_seconds(const Strategy& s, const ParameterBytes& parameters,
                                     double work_of_micro_batch, double micro_batches) const {
-  const Machine& machine = context_.reached();
-  const Span dense = machine.span(static_cast<double>(s.dp) * s.cp, s.tp);
-  const double expert_ranks = static_cast<double>(s.ep) * s.etp;
-  const Span expert = machine.span(static_cast<double>(s.tp) * s.cp * s.dp / expert_ranks, expert_ranks);
   const double gradient = context_.software().gradient_bytes;
-  // An all-reduce is a reduce-scatter and an all-gather of gradients; sharded, weights are gathered instead.
-  const double per_parameter = gradient + (s.zero == 0 ? gradient : kBytes);
   const auto once = [&](double bytes_per_parameter) {
-    return gather_seconds(machine, dense, parameters.dense * bytes_per_parameter) +
-           gather_seconds(machine, expert, parameters.experts * bytes_per_parameter);
+    return replica_gather_seconds(context_, s, parameters, bytes_per_parameter).total();
   };
-  double seconds = once(per_parameter);
+  // Sharded, weights are gathered when they have been updated.
+  double seconds = once(reduced_bytes(context_, s) + (s.zero == 0 ? 0.0 : kWeightBytes));
   double cover = work_of_micro_batch;
   if (s.zero == 2) {
     // Nobody keeps whole gradients: every micro-batch's are reduced.
-    seconds = micro_batches * once(gradient) + once(kBytes);
+    seconds = micro_batches * once(gradient) + once(kWeightBytes);
     cover = micro_batches * work_of_micro_batch;
   }
   if (s.zero == 3) {
     // And nobody keeps whole weights: they are gathered for forward and again for backward.
-    seconds = micro_batches * (2.0 * once(kBytes) + once(gradient));
+    seconds = micro_batches * (2.0 * once(kWeightBytes) + once(gradient));
     cover = micro_batches * work_of_micro_batch;
   }
   return std::max(context_.eff(Constant::gradient_exposed) * seconds, seconds - cover);
@@ -157,20 +184,13 @@ StepCost StepCoster::cost(const Strategy& s, const PieceTimes& pieces) const {
   if (s.pp > 1) {
     seconds.bubble =
         context_.eff(Constant::bubble) * bubble_seconds(s, forward.total(), backward.total(), weights);
-    const double sharded = s.sequence_parallel ? s.tp : 1.0;
-    const double bytes = kBytes * static_cast<double>(s.micro_batch) * static_cast<double>(workload.seq) /
-                         s.cp / sharded * static_cast<double>(context_.model().hidden);
-    const double send = send_seconds(context_.reached(), static_cast<double>(s.tp) * s.cp * s.dp, bytes);
+    const double send = message_seconds(context_, s, message_bytes(context_, s));
     const double steady = 2.0 * micro_batches * s.vpp * context_.eff(Constant::pipeline_exposed);
     seconds.sends = send * (steady + 2.0 * (s.pp - 1.0));
   }
   const ParameterBytes parameters = memory_.parameters(s, stages);
   seconds.gradients = gradient_seconds(s, parameters, seconds.work.total() / micro_batches, micro_batches);
-  const double shards = s.zero == 0 ? 1.0 : static_cast<double>(s.dp) * s.cp;
-  const double expert_shards =
-      s.zero == 0 ? 1.0 : static_cast<double>(s.tp) * s.cp * s.dp / (static_cast<double>(s.ep) * s.etp);
-  seconds.optimizer = kOptimizerBytes * (parameters.dense / shards + parameters.experts / expert_shards) /
-                      context_.memory_bandwidth();
+  seconds.optimizer = optimizer_seconds(context_, s, parameters);
   seconds.overhead = step_overhead;
   seconds.total = seconds.work.total() + seconds.bubble + seconds.sends + seconds.gradients +
                   seconds.optimizer + seconds.overhead;

@@ -35,9 +35,31 @@ struct PieceTimes {
   LayerTimes dense;
   LayerTimes moe;
   LayerTimes head;
-  LayerTimes prediction;  // a multi-token prediction layer with its projection and head
+  LayerTimes projection;  // of a multi-token prediction layer
+  LayerTimes prediction;  // such a layer with its projection and head
 };
 [[nodiscard]] PieceTimes piece_times(const CostContext& context, const Strategy& strategy);
+
+/// An all-gather or reduce-scatter over the ranks that hold the same parameters, at so many bytes each:
+/// seconds for dense ones and for those of experts.
+struct ReplicaSeconds {
+  double dense = 0.0;
+  double experts = 0.0;
+  [[nodiscard]] double total() const { return dense + experts; }
+};
+[[nodiscard]] ReplicaSeconds replica_gather_seconds(const CostContext& context, const Strategy& strategy,
+                                                    const ParameterBytes& parameters,
+                                                    double bytes_per_parameter);
+/// Bytes on the wire per parameter when gradients are reduced at the end of a step: sharded, once; else the
+/// all-reduce gathers them again.
+[[nodiscard]] double reduced_bytes(const CostContext& context, const Strategy& strategy);
+/// Adam over what a rank updates of its parameters.
+[[nodiscard]] double optimizer_seconds(const CostContext& context, const Strategy& strategy,
+                                       const ParameterBytes& parameters);
+/// A micro-batch's activations between stages.
+[[nodiscard]] double message_bytes(const CostContext& context, const Strategy& strategy);
+[[nodiscard]] double message_seconds(const CostContext& context, const Strategy& strategy, double bytes);
+inline constexpr double kWeightBytes = 2.0;
 
 /// FLOP of a step that a model needs, forward and backward: products six times their parameters per token,
 /// attention as causal, nothing for recomputation.

@@ -1,0 +1,235 @@
+#include "expedite/plan/step_schedules.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "expedite/base/error.h"
+#include "expedite/cost/layer_balance.h"
+
+namespace expedite::plan {
+namespace {
+
+using schedule::LayerRecompute;
+using schedule::PipelineKind;
+using schedule::PipelineShape;
+using schedule::PipelineSpec;
+using schedule::StepSpec;
+
+PipelineShape shape_of(const Strategy& s, const Workload& workload) {
+  PipelineShape shape{.stages = s.pp,
+                      .virtual_stages = s.vpp,
+                      .micro_batches = static_cast<int>(workload.global_batch / s.dp / s.micro_batch)};
+  switch (s.pipeline) {
+    case Pipeline::one_f_one_b:
+      shape.kind = s.vpp > 1 ? PipelineKind::interleaved : PipelineKind::one_f_one_b;
+      break;
+    case Pipeline::zero_bubble_h1:
+      shape.kind = PipelineKind::zero_bubble_h1;
+      break;
+    case Pipeline::zero_bubble_h2:
+      fail(
+          "pipeline=zb-h2 is costed in closed form only: no schedule of it is built; simulate "
+          "pipeline=zb-h1");
+    case Pipeline::dualpipe:
+      shape.kind = PipelineKind::dualpipe;
+      break;
+    case Pipeline::adaptive:
+      shape.kind = PipelineKind::adaptive_pipe;
+      break;
+  }
+  const std::string problem = problem_of(shape);
+  require(problem.empty(), "pipeline={}: {}", kPipelineNames[static_cast<std::size_t>(s.pipeline)], problem);
+  require(s.pipeline != Pipeline::dualpipe || s.zero < 2,
+          "zero={} with pipeline=dualpipe cannot be built: the copies of a stage take their micro-batches in "
+          "different orders; take zero=1",
+          s.zero);
+  return shape;
+}
+
+/// `count` ranks, `stride` apart.
+std::vector<int> ranks(std::int64_t first, std::int64_t count, std::int64_t stride) {
+  std::vector<int> all(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    all[static_cast<std::size_t>(i)] = static_cast<int>(first + i * stride);
+  }
+  return all;
+}
+
+class Builder {
+ public:
+  Builder(const CostContext& context, const Strategy& strategy, const PieceTimes& pieces)
+      : context_(context),
+        model_(context.model()),
+        strategy_(strategy),
+        per_stage_(std::int64_t{strategy.tp} * strategy.cp * strategy.dp),
+        layers_(model_.layers) {
+    result_.shape = shape_of(strategy, context.workload());
+    layers_.insert(layers_.end(), static_cast<std::size_t>(model_.mtp_layers), model_.layers.back());
+    place(pieces);
+  }
+
+  StepSchedules build() {
+    const std::int64_t groups = per_stage_ / (std::int64_t{strategy_.ep} * strategy_.etp);
+    for (int stage = 0; stage < strategy_.pp; ++stage) {
+      const std::int64_t busiest = unlike() ? groups * strategy_.etp : per_stage_;
+      result_.kinds.push_back({stage, true, static_cast<int>(busiest)});
+      if (unlike()) {
+        result_.kinds.push_back({stage, false, static_cast<int>(per_stage_ - busiest)});
+      }
+    }
+    for (const RankKind& kind : result_.kinds) {
+      result_.schedules.push_back(build_pipeline_step(spec_of(kind)));
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void place(const PieceTimes& pieces) {
+    const int parts = parts_of(result_.shape);
+    const auto prediction = static_cast<double>(model_.mtp_layers);
+    std::vector<double> costs = {0.0};
+    for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+      double cost = 1.0;
+      if (context_.software().balanced_stages) {
+        cost = layers_[layer] == LayerKind::dense ? pieces.dense.total() : pieces.moe.total();
+        const bool predicts = static_cast<std::int64_t>(layer) >= model_.layer_count();
+        cost += predicts ? pieces.projection.total() : 0.0;
+      }
+      costs.push_back(cost);
+    }
+    costs.push_back(context_.software().balanced_stages ? (1.0 + prediction) * pieces.head.total() : 0.0);
+    result_.bounds = cost::balanced_bounds(costs, parts);
+  }
+
+  [[nodiscard]] PipelineSpec spec_of(const RankKind& kind) const {
+    const std::int64_t first = kind.stage * per_stage_;
+    const std::int64_t rank = first + (kind.busiest ? 0 : strategy_.etp);
+    PipelineSpec spec;
+    spec.shape = result_.shape;
+    spec.stage = kind.stage;
+    spec.bounds = result_.bounds;
+    spec.mtp_layers = static_cast<int>(model_.mtp_layers);
+    const bool layers_again =
+        strategy_.recompute == Recompute::half || strategy_.recompute == Recompute::full;
+    spec.recompute = layers_again ? LayerRecompute::full : LayerRecompute::none;
+    spec.recompute_every = strategy_.recompute == Recompute::half ? 2 : 1;
+    const bool shards = std::int64_t{strategy_.dp} * strategy_.cp > 1;
+    spec.sharded_optimizer = shards && strategy_.zero >= 1;
+    spec.sharded_gradients = shards && strategy_.zero >= 2;
+    spec.sharded_weights = shards && strategy_.zero >= 3;
+    spec.step.rank = static_cast<int>(rank);
+    set_groups(spec.step, rank, first);
+    set_plan(spec.step);
+    set_sizes(spec.step);
+    spec.step.expert_load = expert_load(kind);
+    return spec;
+  }
+
+  /// Rows of a rank's experts over the mean.
+  [[nodiscard]] double expert_load(const RankKind& kind) const {
+    return model_.experts > 0 ? context_.expert_load(strategy_, kind.busiest) : 1.0;
+  }
+
+  [[nodiscard]] bool unlike() const { return context_.uneven() && strategy_.ep > 1; }
+
+  void set_groups(StepSpec& step, std::int64_t rank, std::int64_t first) const {
+    const std::int64_t tp = strategy_.tp;
+    const std::int64_t etp = strategy_.etp;
+    const std::int64_t expert_ranks = strategy_.ep * etp;
+    const Span span = context_.machine().span(strategy_.ep, static_cast<double>(etp));
+    const std::int64_t group = first + (rank - first) / expert_ranks * expert_ranks + (rank - first) % etp;
+    std::vector<int> replicas =
+        ranks(first + (rank - first) % expert_ranks, per_stage_ / expert_ranks, expert_ranks);
+    std::vector<int> dense = ranks(first + (rank - first) % tp, per_stage_ / tp, tp);
+    if (strategy_.pipeline == Pipeline::dualpipe) {  // the mirrored stage holds the same weights
+      const std::int64_t mirror = per_stage_ * (strategy_.pp - 1) - 2 * first;
+      for (std::vector<int>* both : {&replicas, &dense}) {
+        const std::size_t own = both->size();
+        for (std::size_t i = 0; i < own; ++i) {
+          both->push_back(static_cast<int>((*both)[i] + mirror));
+        }
+        std::ranges::sort(*both);
+      }
+    }
+    // Of all ranks those that are simulated stand for all, and one more where there are more.
+    std::vector<int> world;
+    for (const int member : ranks(0, strategy_.pp, per_stage_)) {
+      world.push_back(member);
+      if (per_stage_ > 1) {
+        world.push_back(static_cast<int>(member + (unlike() ? etp : 1)));
+      }
+    }
+    step.groups = {{"world", std::move(world)},
+                   {"ep", ranks(group, strategy_.ep, etp)},
+                   {"expert_dp", std::move(replicas)},
+                   {"ep_node", ranks(group, static_cast<std::int64_t>(span.inside[0]), etp)},
+                   {"dp", std::move(dense)},
+                   {"pp", ranks(rank - first, strategy_.pp, per_stage_)}};
+    step.expert_parallel_stream =
+        span.inside[0] < span.size ? schedule::Stream::inter : schedule::Stream::intra;
+  }
+
+  void set_plan(StepSpec& step) const {
+    step.ep_plan.dispatcher = strategy_.dispatcher;
+    step.ep_plan.chunking.chunks = strategy_.chunks;
+    const bool alone = strategy_.chunks == 1 && !pairs_micro_batches(strategy_);
+    step.ep_plan.pipeline = alone ? schedule::ChunkPipeline::none : schedule::ChunkPipeline::continuous;
+    step.relays = true;
+    for (const LayerKind kind : layers_) {
+      step.sparse.push_back(kind == LayerKind::moe);
+    }
+  }
+
+  /// As MemoryModel counts what backward needs.
+  void set_sizes(StepSpec& step) const {
+    const std::int64_t up = model_.mlp == MlpKind::gated ? 2 : 1;
+    step.tokens = strategy_.micro_batch * context_.workload().seq / strategy_.cp / strategy_.tp;
+    step.hidden_size = model_.hidden;
+    step.qkv_size = model_.heads * model_.qk_dim() + model_.kv_heads * (model_.qk_dim() + model_.v_dim());
+    if (model_.attention == AttentionKind::latent) {
+      step.qkv_size += 2 * (model_.q_lora_rank + model_.kv_lora_rank);
+    }
+    step.query_size = model_.heads * model_.v_dim();
+    step.intermediate_size = model_.ffn * (up + 1) / 3;
+    step.moe_intermediate_size = model_.moe_ffn * (up + 1) / 3;
+    step.shared_expert_intermediate_size = model_.shared_ffn * (up + 1) / 3;
+    step.experts = model_.experts;
+    step.experts_per_token = model_.topk;
+  }
+
+  const CostContext& context_;
+  const Transformer& model_;
+  const Strategy& strategy_;
+  std::int64_t per_stage_;
+  std::vector<LayerKind> layers_;  // with those of multi-token prediction
+  StepSchedules result_;
+};
+
+}  // namespace
+
+bool pairs_micro_batches(const Strategy& strategy) {
+  return strategy.pipeline == Pipeline::adaptive || strategy.pipeline == Pipeline::dualpipe;
+}
+
+Stages StepSchedules::layers_of_stages(const Transformer& model) const {
+  Stages stages;
+  stages.count = shape.stages;
+  for (int part = 0; part < parts_of(shape); ++part) {
+    for (int item = bounds[static_cast<std::size_t>(part)]; item < bounds[static_cast<std::size_t>(part) + 1];
+         ++item) {
+      const int layer = item - 1;
+      if (layer >= 0 && layer < model.layer_count()) {
+        const bool dense = model.layers[static_cast<std::size_t>(layer)] == LayerKind::dense;
+        ++(dense ? stages.dense : stages.moe)[static_cast<std::size_t>(part % shape.stages)];
+      }
+    }
+  }
+  return stages;
+}
+
+StepSchedules build_schedules(const CostContext& context, const Strategy& strategy,
+                              const PieceTimes& pieces) {
+  return Builder(context, strategy, pieces).build();
+}
+
+}  // namespace expedite::plan

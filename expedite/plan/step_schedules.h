@@ -1,0 +1,41 @@
+// A strategy as schedules: what every unlike rank of it does in a step.
+#pragma once
+
+#include <vector>
+
+#include "expedite/plan/step_cost.h"
+#include "expedite/schedule/pipeline_step.h"
+
+namespace expedite::plan {
+
+/// Ranks of a stage that do the same in the same time. With an uneven load of experts the busiest rank of
+/// every expert-parallel group is one kind and its others, with the mean of what is left, are another.
+struct RankKind {
+  int stage = 0;
+  bool busiest = true;
+  int multiplicity = 1;
+};
+
+struct StepSchedules {
+  schedule::PipelineShape shape;
+  std::vector<int> bounds;                    // of PipelineSpec
+  std::vector<RankKind> kinds;                // stage by stage, the busiest first
+  std::vector<schedule::Schedule> schedules;  // of one rank of each kind
+
+  /// Layers on each stage, wherever its virtual stages have them; multi-token prediction is left out.
+  [[nodiscard]] Stages layers_of_stages(const Transformer& model) const;
+};
+
+/// Ranks are numbered stage by stage, in a stage with tp innermost, then cp, then dp; an expert-parallel
+/// group is ep * etp neighbours. Layers are placed on virtual stages so that the dearest is as cheap as
+/// possible, or evenly by number, as the software does. Without chunks, and where no other micro-batch hides
+/// them, nothing runs under all-to-alls, as in the programs that constants were fitted to. `pieces`:
+/// piece_times of the strategy, which must be legal. Throws Error naming the knob that cannot be built, and
+/// what can.
+[[nodiscard]] StepSchedules build_schedules(const CostContext& context, const Strategy& strategy,
+                                            const PieceTimes& pieces);
+
+/// Whether a forward and a backward of two micro-batches run side by side.
+[[nodiscard]] bool pairs_micro_batches(const Strategy& strategy);
+
+}  // namespace expedite::plan
