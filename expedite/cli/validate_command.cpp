@@ -13,10 +13,11 @@ struct ValidateOptions {
   std::string runs;
   std::string json;
   std::string constants;
+  std::string salt;
 };
 
 void run_validate(const ValidateOptions& options) {
-  const plan::Validation validation = plan::validate(plan::read_runs(options.runs));
+  const plan::Validation validation = plan::validate(plan::read_runs(options.runs), options.salt);
   fmt::print("{}", plan::describe(validation));
   if (!options.json.empty()) {
     write_text_file(options.json, plan::to_json(validation));
@@ -35,6 +36,8 @@ void add_validate_command(CLI::App& app, Context& context) {
   command->add_option("runs", options->runs, "A table of measured runs (CSV)")->required();
   command->add_option("--json", options->json, "Write one object per run: id, metric, published, predicted");
   command->add_option("--constants", options->constants, "Write what was fitted, as the source carries it");
+  command->add_option("--salt", options->salt,
+                      "Goes before ids in the hash that chooses the half: another half");
   command->callback([options, &context] {
     run_validate(*options);
     context.exit_code = 0;

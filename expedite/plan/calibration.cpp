@@ -22,31 +22,42 @@ std::size_t software_index(std::string_view name) {
 }  // namespace
 
 const std::array<ConstantPrior, kConstants>& constant_priors() {
+  constexpr Scale kFactor = Scale::logarithm;
+  constexpr Scale kShare = Scale::log_odds;
   static const std::array<ConstantPrior, kConstants> kPriors = {{
-      {"matmul", 0.75, 0.15, 0.12, 0.08},
-      {"matmul_fp8", 0.65, 0.2, 0.12, 0.08},
-      {"matmul_fp4", 0.45, 0.3, 0.12, 0.08},
-      {"half_size", 150.0, 0.5, 0.4, 0.2},
-      {"expert_half_size", 100.0, 0.7, 0.4, 0.3},
-      {"attention", 0.45, 0.3, 0.2, 0.2},
-      {"memory", 0.65, 0.3, 0.15, 0.2},
-      {"quantize", 1.5, 0.4, 0.1, 0.2},
-      {"intra", 0.7, 0.25, 0.15, 0.1},
-      {"inter", 0.7, 0.3, 0.25, 0.15},
-      {"layer_overhead", 0.8e-3, 0.7, 0.2, 0.6},
-      {"layer_gap", 0.1e-3, 0.7, 0.2, 0.5},
-      {"moe_overhead", 0.3e-3, 0.7, 0.2, 0.6},
-      {"moe_rows", 4.0, 0.5, 0.15, 0.5},
-      {"step_overhead", 0.05, 1.0, 0.2, 0.3},
-      {"gradient_exposed", 0.5, 0.5, 0.1, 0.5},
-      {"tp_exposed", 0.9, 0.2, 0.0, 0.2},
-      {"ep_exposed", 0.8, 0.3, 0.1, 0.4},
-      {"pipeline_exposed", 0.6, 0.5, 0.0, 0.4},
-      {"bubble", 1.0, 0.1, 0.0, 0.1},
-      {"activations", 1.0, 0.1, 0.0, 0.1},
-      {"allocator", 1.05, 0.05, 0.0, 0.05},
+      {"matmul", kShare, 0.75, 0.6, 0.48, 0.32},
+      {"matmul_fp8", kShare, 0.65, 0.57, 0.34, 0.23},
+      {"matmul_fp4", kShare, 0.45, 0.55, 0.22, 0.15},
+      {"half_size", kFactor, 150.0, 0.5, 0.4, 0.2},
+      {"expert_half_size", kFactor, 100.0, 0.7, 0.4, 0.3},
+      {"attention", kShare, 0.45, 0.55, 0.36, 0.36},
+      {"memory", kShare, 0.65, 0.86, 0.43, 0.57},
+      {"quantize", kFactor, 1.5, 0.4, 0.1, 0.2},
+      {"intra", kShare, 0.7, 0.83, 0.5, 0.33},
+      {"inter", kShare, 0.7, 1, 0.83, 0.5},
+      {"layer_overhead", kFactor, 0.5e-3, 0.7, 0.2, 0.6},
+      {"layer_gap", kFactor, 0.3e-3, 0.7, 0.2, 1.0},
+      {"moe_overhead", kFactor, 0.3e-3, 0.7, 0.2, 0.6},
+      {"moe_rows", kFactor, 4.0, 0.5, 0.15, 0.5},
+      {"step_overhead", kFactor, 0.05, 1.0, 0.2, 0.3},
+      {"gradient_exposed", kShare, 0.5, 1, 0.2, 1},
+      {"tp_exposed", kShare, 0.9, 0.7, 0, 0.7},
+      {"ep_exposed", kShare, 0.8, 1.0, 0.3, 1.2},
+      {"pipeline_exposed", kShare, 0.6, 1.2, 0, 1},
+      {"activations", kFactor, 1.0, 0.1, 0.0, 0.1},
+      {"allocator", kFactor, 1.05, 0.05, 0.0, 0.05},
   }};
   return kPriors;
+}
+
+double moved(std::size_t c, double value, double offset) {
+  switch (constant_priors()[c].scale) {
+    case Scale::logarithm:
+      return value * std::exp(offset);
+    case Scale::log_odds:
+      return value / (value + (1.0 - value) * std::exp(-offset));
+  }
+  return value;
 }
 
 const std::vector<Software>& known_software() {
@@ -58,7 +69,8 @@ const std::vector<Software>& known_software() {
        .fused_attention = false,
        .sequence_parallel = false,
        .distributed_optimizer = false,
-       .balanced_stages = false},
+       .balanced_stages = false,
+       .blocking = true},
       {.name = "megatron-lm-2022",
        .parent = "megatron-lm-2021",
        .fused_attention = false,
@@ -69,7 +81,9 @@ const std::vector<Software>& known_software() {
        .fused_attention = false,
        .sequence_parallel = false,
        .distributed_optimizer = false,
-       .balanced_stages = false},
+       .balanced_stages = false,
+       .blocking = true,
+       .gradient_bytes = 2.0},
       {.name = "deepspeed-zero3-2021",
        .parent = "megatron-lm-2021",
        .fused_attention = false,
@@ -134,18 +148,18 @@ Efficiencies Calibration::of(std::string_view device_kind, std::string_view soft
   const std::size_t devices = device_ancestry().size();
   Efficiencies result;
   for (std::size_t c = 0; c < kConstants; ++c) {
-    double log_value = std::log(constant_priors()[c].value) + offsets_[c];
+    double offset = offsets_[c];
     std::string_view kind = device_kind;
     for (std::size_t d = device_index(kind); d < devices; d = device_index(kind)) {
-      log_value += offsets_[(1 + d) * kConstants + c];
+      offset += offsets_[(1 + d) * kConstants + c];
       kind = device_ancestry()[d].parent;
     }
     std::string_view name = software;
     for (std::size_t s = software_index(name); s < known_software().size(); s = software_index(name)) {
-      log_value += offsets_[(1 + devices + s) * kConstants + c];
+      offset += offsets_[(1 + devices + s) * kConstants + c];
       name = known_software()[s].parent;
     }
-    result.values[c] = std::exp(log_value);
+    result.values[c] = moved(c, constant_priors()[c].value, offset);
   }
   return result;
 }

@@ -34,22 +34,28 @@ enum class Constant : std::uint8_t {
   tp_exposed,        // share of tensor parallelism's
   ep_exposed,        // share of unchunked all-to-alls
   pipeline_exposed,  // share of sends between stages in steady state
-  bubble,            // the pipeline's bubble over its formula
   activations,       // bytes of activations over the count of what backward needs
   allocator,         // bytes in all over bytes in use
 };
-inline constexpr std::size_t kConstants = 22;
+inline constexpr std::size_t kConstants = 21;
+
+/// A share lies between 0 and 1 and is fitted as the logarithm of its odds; others are above 0 and fitted as
+/// their logarithms.
+enum class Scale : std::uint8_t { logarithm, log_odds };
 
 /// A constant's value before anything was measured, and how far values are expected to lie from it. Standard
-/// deviations are of logarithms.
+/// deviations are of its scale.
 struct ConstantPrior {
   std::string_view name;
+  Scale scale;
   double value;
   double spread;           // of the value that all share
   double device_spread;    // of a device from the one it descends from
   double software_spread;  // of a program from the one it descends from
 };
 [[nodiscard]] const std::array<ConstantPrior, kConstants>& constant_priors();
+/// `value`, of constant `c`, moved by `offset` on the constant's scale.
+[[nodiscard]] double moved(std::size_t c, double value, double offset);
 
 struct Efficiencies {
   std::array<double, kConstants> values{};
@@ -66,6 +72,7 @@ struct Software {
   bool sequence_parallel = true;
   bool distributed_optimizer = true;  // gradients reduced to the rank that updates them (ZeRO 1)
   bool balanced_stages = true;        // layers placed by cost, not evenly by count
+  bool blocking = false;              // compute waits for all-reduces of tensor parallelism and gradients
   double gradient_bytes = 4.0;        // of one gradient on the wire
   schedule::Dispatcher dispatcher = schedule::Dispatcher::alltoall;
 };
@@ -83,7 +90,7 @@ struct DeviceAncestry {
 };
 [[nodiscard]] const std::vector<DeviceAncestry>& device_ancestry();
 
-/// Logarithms: shared values, and what devices and programs differ by from their parents.
+/// On the constants' scales: shared values, and what devices and programs differ by from their parents.
 class Calibration {
  public:
   /// The priors: nothing measured.

@@ -88,6 +88,10 @@ CostContext::CostContext(const Transformer& model, const Machine& machine, const
 
 void CostContext::set_efficiencies(const Efficiencies& efficiencies) {
   efficiencies_ = efficiencies;
+  if (software_.blocking) {
+    efficiencies_.values[static_cast<std::size_t>(Constant::tp_exposed)] = 1.0;
+    efficiencies_.values[static_cast<std::size_t>(Constant::gradient_exposed)] = 1.0;
+  }
   peak_ = machine_.peak_of(precision_) * efficiencies[matmul_constant(precision_)];
   memory_bandwidth_ = machine_.memory_bandwidth * efficiencies[Constant::memory];
   for (int i = 0; i < machine_.level_count; ++i) {

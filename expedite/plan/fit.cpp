@@ -6,7 +6,7 @@
 namespace expedite::plan {
 namespace {
 
-constexpr double kStep = 1e-4;  // of a logarithm, for derivatives
+constexpr double kStep = 1e-4;  // on a constant's scale, for derivatives
 
 struct Problem {
   std::span<const std::unique_ptr<RunPrediction>> runs;
@@ -57,9 +57,9 @@ Normal normal_equations(const Problem& problem, const Calibration& calibration) 
     // Every offset of a constant that the run has moves the prediction alike: one derivative per constant.
     std::array<double, kConstants> slopes{};
     for (std::size_t c = 0; c < kConstants; ++c) {
-      Efficiencies moved = here;
-      moved.values[c] *= std::exp(kStep);
-      slopes[c] = (residual(problem, *run, moved) - r) / kStep;
+      Efficiencies there = here;
+      there.values[c] = moved(c, here.values[c], kStep);
+      slopes[c] = (residual(problem, *run, there) - r) / kStep;
     }
     touched.clear();
     slope.clear();

@@ -11,8 +11,8 @@
 namespace expedite::plan {
 
 struct FitOptions {
-  double relative_error = 0.06;  // expected of a prediction with right constants
-  double outlier = 1.5;          // errors beyond so many times count linearly, not squared (Huber, 1964)
+  double relative_error = 0.03;  // expected of a prediction with right constants
+  double outlier = 1;            // errors beyond so many times count linearly, not squared (Huber, 1964)
   int iterations = 25;
 };
 

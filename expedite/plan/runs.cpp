@@ -345,10 +345,12 @@ std::vector<Run> read_runs(const std::string& path) {
   return parse_runs(text, path);
 }
 
-bool in_fitted_half(const Run& run) {
+bool in_fitted_half(const Run& run, std::string_view salt) {
   std::uint64_t hash = 14695981039346656037U;
-  for (const unsigned char c : run.configuration) {
-    hash = (hash ^ c) * 1099511628211U;
+  for (const std::string_view part : {salt, std::string_view(run.configuration)}) {
+    for (const unsigned char c : part) {
+      hash = (hash ^ c) * 1099511628211U;
+    }
   }
   return (hash >> 32U) % 2 == 0;
 }

@@ -66,9 +66,9 @@ struct Run {
 [[nodiscard]] std::vector<Run> parse_runs(std::string_view text, const std::string& where);
 [[nodiscard]] std::vector<Run> read_runs(const std::string& path);
 
-/// The half of the runs that constants are fitted to, by a hash (FNV-1a) of the configuration: the rows of
-/// one run are together.
-[[nodiscard]] bool in_fitted_half(const Run& run);
+/// The half of the runs that constants are fitted to, by a hash (FNV-1a) of `salt` and the configuration: the
+/// rows of one run are together. Another salt chooses another half.
+[[nodiscard]] bool in_fitted_half(const Run& run, std::string_view salt = "");
 
 /// FLOP of a step as the run's source counts them.
 [[nodiscard]] double counted_flops(const Run& run);

@@ -90,13 +90,15 @@ double optimizer_seconds(const CostContext& context, const Strategy& s, const Pa
 }
 
 double message_bytes(const CostContext& context, const Strategy& s) {
-  const double sharded = s.sequence_parallel ? s.tp : 1.0;
   return kBytes * static_cast<double>(s.micro_batch) * static_cast<double>(context.workload().seq) / s.cp /
-         sharded * static_cast<double>(context.model().hidden);
+         s.tp * static_cast<double>(context.model().hidden);
 }
 
 double message_seconds(const CostContext& context, const Strategy& s, double bytes) {
-  return send_seconds(context.reached(), static_cast<double>(s.tp) * s.cp * s.dp, bytes);
+  const Machine& machine = context.reached();
+  const double gather =
+      s.sequence_parallel ? 0.0 : gather_seconds(machine, machine.span(s.tp, 1.0), s.tp * bytes);
+  return send_seconds(machine, static_cast<double>(s.tp) * s.cp * s.dp, bytes) + gather;
 }
 
 double model_flops(const Transformer& model, const Workload& workload) {
@@ -182,8 +184,9 @@ StepCost StepCoster::cost(const Strategy& s, const PieceTimes& pieces) const {
   seconds.expert_wire = wire * micro_batches * slowness;
   const double step_overhead = context_.eff(Constant::step_overhead);
   if (s.pp > 1) {
-    seconds.bubble =
-        context_.eff(Constant::bubble) * bubble_seconds(s, forward.total(), backward.total(), weights);
+    // A micro-batch passes the slowest stage within its work, and the others besides.
+    const double others = (s.pp - slowness) / (s.pp - 1.0);
+    seconds.bubble = others * bubble_seconds(s, forward.total(), backward.total(), weights);
     const double send = message_seconds(context_, s, message_bytes(context_, s));
     const double steady = 2.0 * micro_batches * s.vpp * context_.eff(Constant::pipeline_exposed);
     seconds.sends = send * (steady + 2.0 * (s.pp - 1.0));

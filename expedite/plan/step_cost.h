@@ -56,7 +56,8 @@ struct ReplicaSeconds {
 /// Adam over what a rank updates of its parameters.
 [[nodiscard]] double optimizer_seconds(const CostContext& context, const Strategy& strategy,
                                        const ParameterBytes& parameters);
-/// A micro-batch's activations between stages.
+/// A micro-batch's activations between stages: every rank of tp sends a part, which without sequence
+/// parallelism the receivers gather (scatter/gather, Narayanan et al. 2021). Bytes that a rank sends.
 [[nodiscard]] double message_bytes(const CostContext& context, const Strategy& strategy);
 [[nodiscard]] double message_seconds(const CostContext& context, const Strategy& strategy, double bytes);
 inline constexpr double kWeightBytes = 2.0;

@@ -9,6 +9,8 @@
 #include <numeric>
 #include <set>
 
+#include "expedite/base/random.h"
+
 namespace expedite::plan {
 namespace {
 
@@ -84,13 +86,14 @@ std::vector<RankCorrelation> Validation::correlations(bool held_out_only) const 
     if (values[0].size() >= kFewest) {
       correlations.push_back({.group = name,
                               .runs = static_cast<std::int64_t>(values[0].size()),
-                              .spearman = spearman(values[0], values[1])});
+                              .spearman = spearman(values[0], values[1]),
+                              .reachable = spearman_with_errors(values[0], kGoodError)});
     }
   }
   return correlations;
 }
 
-Validation validate(const std::vector<Run>& runs) {
+Validation validate(const std::vector<Run>& runs, std::string_view salt) {
   std::set<std::string> timed;
   for (const Run& run : runs) {
     if (kind_of(run.metric) == MetricKind::time) {
@@ -102,7 +105,7 @@ Validation validate(const std::vector<Run>& runs) {
   for (const Run& run : runs) {
     predictions.push_back(std::make_unique<RunPrediction>(run));
     const bool informs = kind_of(run.metric) != MetricKind::flops || !timed.contains(run.configuration);
-    if (in_fitted_half(run) && run.comparable && informs) {
+    if (in_fitted_half(run, salt) && run.comparable && informs) {
       fitted.push_back(std::make_unique<RunPrediction>(run));
     }
   }
@@ -114,7 +117,7 @@ Validation validate(const std::vector<Run>& runs) {
     validation.runs.push_back({.run = run,
                                .predicted = prediction->predict(
                                    validation.calibration.of(prediction->device(), run.software->name)),
-                               .fitted = in_fitted_half(run)});
+                               .fitted = in_fitted_half(run, salt)});
   }
   return validation;
 }
@@ -134,6 +137,20 @@ double spearman(const std::vector<double>& a, const std::vector<double>& b) {
   return xx > 0.0 && yy > 0.0 ? xy / std::sqrt(xx * yy) : 0.0;
 }
 
+double spearman_with_errors(const std::vector<double>& values, double error) {
+  constexpr std::uint64_t kDraws = 400;
+  const Philox noise(0, stream_of("spearman_with_errors"));
+  double sum = 0.0;
+  std::vector<double> predicted(values.size());
+  for (std::uint64_t draw = 0; draw < kDraws; ++draw) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      predicted[i] = values[i] * std::exp(error * noise.normal(draw * values.size() + i));
+    }
+    sum += spearman(values, predicted);
+  }
+  return sum / static_cast<double>(kDraws);
+}
+
 std::string describe(const Validation& validation) {
   std::string text =
       fmt::format("{} rows; constants fitted to {} rows of the half of the runs whose hashed id is even\n",
@@ -144,18 +161,22 @@ std::string describe(const Validation& validation) {
          validation.errors(MetricKind::flops, false));
   append(text, "fitted half, step time or rate", validation.errors(MetricKind::time, true));
   append(text, "fitted half, memory", validation.errors(MetricKind::memory, true));
-  text += "\nrank correlation of step time or rate inside groups (Spearman)\n";
+  text += fmt::format(
+      "\nrank correlation of step time or rate inside groups (Spearman); in brackets that of the published "
+      "values "
+      "with themselves,\neach off by {:.0f} % (one standard deviation)\n",
+      100.0 * kGoodError);
   for (const bool held_out : {false, true}) {
     for (const RankCorrelation& group : validation.correlations(held_out)) {
-      text += fmt::format("  {:<26} {:>3} runs {:<13} {:6.3f}\n", group.group, group.runs,
-                          held_out ? "held out only" : "", group.spearman);
+      text += fmt::format("  {:<26} {:>3} runs {:<13} {:6.3f}  ({:.3f})\n", group.group, group.runs,
+                          held_out ? "held out only" : "", group.spearman, group.reachable);
     }
   }
   text += "\nshared constants\n";
   for (std::size_t i = 0; i < kConstants; ++i) {
     const ConstantPrior& prior = constant_priors()[i];
     text += fmt::format("  {:<20} {:>10.4g}  (before fitting {:.4g})\n", prior.name,
-                        prior.value * std::exp(validation.calibration.offsets()[i]), prior.value);
+                        moved(i, prior.value, validation.calibration.offsets()[i]), prior.value);
   }
   return text;
 }

@@ -30,7 +30,11 @@ struct RankCorrelation {
   std::string group;
   std::int64_t runs = 0;
   double spearman = 0.0;
+  double reachable = 0.0;  // spearman_with_errors of the published values with kGoodError
 };
+
+/// Standard deviation of the logarithms of predictions that would be called good.
+inline constexpr double kGoodError = 0.03;
 
 struct Validation {
   Calibration calibration;
@@ -44,11 +48,17 @@ struct Validation {
   [[nodiscard]] std::vector<RankCorrelation> correlations(bool held_out_only) const;
 };
 
-/// Fits to in_fitted_half: rows of time and memory, and of rows of FLOP/s those whose run has no row of time.
-[[nodiscard]] Validation validate(const std::vector<Run>& runs);
+/// Fits to in_fitted_half with `salt`: rows of time and memory, and of rows of FLOP/s those whose run has no
+/// row of time.
+[[nodiscard]] Validation validate(const std::vector<Run>& runs, std::string_view salt = "");
 
 /// Spearman's rank correlation; equal values share their mean rank.
 [[nodiscard]] double spearman(const std::vector<double>& a, const std::vector<double>& b);
+
+/// The mean of Spearman's correlation of `values` with predictions of them that err by chance: each is the
+/// value times a lognormal number of that standard deviation. Values closer to each other than errors cannot
+/// be told apart, so that in a group of like values even good predictions correlate little.
+[[nodiscard]] double spearman_with_errors(const std::vector<double>& values, double error);
 
 /// For people, and one JSON object per run: id, metric, published, predicted, half.
 [[nodiscard]] std::string describe(const Validation& validation);

@@ -113,13 +113,16 @@ TEST(Runs, CountFlopAsTheirSourcesDo) {
 TEST(Runs, OfOneConfigurationAreInOneHalf) {
   std::map<std::string, bool> half;
   int fitted = 0;
+  int moved_over = 0;
   for (const plan::Run& run : read_runs(kRuns)) {
     const auto [entry, is_new] = half.emplace(run.configuration, in_fitted_half(run));
     EXPECT_EQ(entry->second, in_fitted_half(run));
     fitted += is_new && entry->second ? 1 : 0;
+    moved_over += is_new && in_fitted_half(run, "1") != entry->second ? 1 : 0;
   }
   const auto configurations = static_cast<double>(half.size());
   EXPECT_NEAR(fitted, configurations / 2.0, configurations / 10.0);
+  EXPECT_NEAR(moved_over, configurations / 2.0, configurations / 10.0);
 }
 
 TEST(Spearman, IsTheCorrelationOfRanks) {
@@ -127,6 +130,28 @@ TEST(Spearman, IsTheCorrelationOfRanks) {
   EXPECT_DOUBLE_EQ(spearman({1, 2, 3, 4}, {4, 3, 2, 1}), -1.0);
   EXPECT_NEAR(spearman({1, 2, 3, 4, 5}, {2, 1, 4, 3, 5}), 0.8, 1e-12);
   EXPECT_NEAR(spearman({1, 1, 2}, {1, 2, 3}), 0.8660254, 1e-6);
+}
+
+TEST(Spearman, OfLikeValuesIsLowEvenWhenPredictionsAreGood) {
+  EXPECT_DOUBLE_EQ(spearman_with_errors({1, 2, 4, 8, 16}, 0.03), 1.0);
+  EXPECT_DOUBLE_EQ(spearman_with_errors({3, 1, 2}, 0.0), 1.0);
+  // Of two values that lie apart by d, errors of standard deviation e swap Phi(-d / (e sqrt 2)).
+  const double swapped = 0.5 * std::erfc(0.02 / (0.03 * 2.0));
+  EXPECT_NEAR(spearman_with_errors({std::exp(0.0), std::exp(0.02)}, 0.03), 1.0 - 2.0 * swapped, 0.1);
+}
+
+// A share stays between 0 and 1 however far it is moved, and a step moves it as its scale says.
+TEST(Calibration, KeepsSharesBetweenNothingAndAll) {
+  for (std::size_t c = 0; c < kConstants; ++c) {
+    const ConstantPrior& prior = constant_priors()[c];
+    EXPECT_NEAR(moved(c, prior.value, 0.0), prior.value, 1e-12) << prior.name;
+    EXPECT_NEAR(moved(c, moved(c, prior.value, 0.7), -0.7), prior.value, 1e-12) << prior.name;
+    EXPECT_GT(moved(c, prior.value, 0.1), prior.value) << prior.name;
+    if (prior.scale == Scale::log_odds) {
+      EXPECT_LT(moved(c, prior.value, 20.0), 1.0) << prior.name;
+      EXPECT_GT(moved(c, prior.value, -20.0), 0.0) << prior.name;
+    }
+  }
 }
 
 // Runs made from known constants are predicted well by what is fitted to some of them.
