@@ -224,28 +224,39 @@ class LayerCoster {
 
   void exchange(const CostContext::Reach& reach) {
     const double share = context_.eff(Constant::ep_exposed);
-    const double pace = std::max(1.0, share);
-    const ExchangeTimes times = wire(reach);
-    layer_.exchange = {.between = pace * times.between, .within = pace * times.within};
+    layer_.exchange = wire(reach);
     const double one_way = layer_.exchange.total(strategy_.chunks);
-    if (strategy_.chunks == 1) {
-      layer_.exposed_forward = layer_.exposed_backward = 2.0 * one_way * std::min(1.0, share);
-      return;
-    }
     const OperationTimes& experts = layer_[Operation::experts];
     const OperationTimes& rows = layer_[Operation::rows];
-    layer_.exposed_forward = chunked(one_way, experts.forward.total() + rows.forward.total());
-    layer_.exposed_backward =
-        chunked(one_way, experts.input_grad.total() + experts.weight_grad.total() + rows.input_grad.total());
+    const OperationTimes& shared = layer_[Operation::shared_experts];
+    // As schedule::MoeLayer orders them. Attention's weight gradients are those of the layer above.
+    const double half_shared = 0.5 * shared.forward.total();
+    layer_.covered_forward =
+        exposed(one_way, experts.forward.total() + rows.forward.total(), 0.0, half_shared, half_shared);
+    layer_.covered_backward =
+        exposed(one_way, experts.input_grad.total() + rows.input_grad.total(), experts.weight_grad.total(),
+                shared.input_grad.total() + layer_[Operation::attention].weight_grad.total(),
+                shared.weight_grad.total());
+    if (strategy_.chunks == 1) {
+      layer_.exposed_forward = layer_.exposed_backward = 2.0 * one_way * share;
+    } else {
+      layer_.exposed_forward = layer_.covered_forward;
+      layer_.exposed_backward = layer_.covered_backward;
+    }
   }
 
-  /// What chunks leave exposed of one direction whose experts take `compute`.
-  [[nodiscard]] double chunked(double one_way, double compute) const {
+  /// Of one direction whose experts take `compute`; `behind` them, and under the first and last exchange, run
+  /// what does not wait for exchanges.
+  [[nodiscard]] double exposed(double one_way, double compute, double behind, double first,
+                               double last) const {
     const auto n = static_cast<std::size_t>(strategy_.chunks);
-    const cost::ChunkTimes chunk{.out = std::vector<double>(n, one_way / strategy_.chunks),
-                                 .experts = std::vector<double>(n, compute / strategy_.chunks),
-                                 .back = std::vector<double>(n, one_way / strategy_.chunks),
-                                 .behind = {}};
+    const auto share = [&](double seconds) { return std::vector<double>(n, seconds / strategy_.chunks); };
+    const cost::ChunkTimes chunk{.out = share(one_way),
+                                 .experts = share(compute),
+                                 .back = share(one_way),
+                                 .behind = share(behind),
+                                 .first_cover = first,
+                                 .last_cover = last};
     return cost::overlap(schedule::ChunkPipeline::continuous, 2, chunk).exposed;
   }
 
@@ -300,7 +311,7 @@ class LayerCoster {
     }
     layer_.chunks = strategy_.chunks;
     const double host = context_.eff(Constant::layer_overhead);
-    const LayerTimes device = layer_times(layer_);
+    const LayerTimes device = layer_times(layer_, layer_);
     layer_.host_forward = beside_host(device.forward.total(), host);
     layer_.host_backward =
         beside_host(device.backward.total(), host * (strategy_.recompute == Recompute::full ? 2.0 : 1.0));
@@ -337,7 +348,7 @@ LayerOperations layer_operations(const CostContext& context, const Strategy& str
   return coster.take();
 }
 
-LayerTimes layer_times(const LayerOperations& layer) {
+LayerTimes layer_times(const LayerOperations& layer, const LayerOperations& whole) {
   LayerTimes sum;
   for (const OperationTimes& operation : layer.times) {
     sum.forward.add(operation.forward);
@@ -350,14 +361,36 @@ LayerTimes layer_times(const LayerOperations& layer) {
   sum.backward.add(sum.forward, layer.recomputed);
   sum.forward[Cause::host] += layer.host_forward;
   sum.backward[Cause::host] += layer.host_backward;
-  sum.expert_wire = (4.0 + 2.0 * layer.recomputed) * layer.exchange.total(layer.chunks);
+  const double times = 4.0 + 2.0 * layer.recomputed;
+  sum.expert_wire = times * layer.exchange.total(layer.chunks);
+  for (const OperationTimes& operation : whole.times) {
+    sum.paired.add(operation.forward, 1.0 + whole.recomputed);
+    sum.paired.add(operation.input_grad);
+    sum.paired.add(operation.weight_grad);
+  }
+  sum.paired[Cause::host] += whole.host_forward + whole.host_backward;
+  sum.exchanges = {.between = times * whole.exchange.between, .within = times * whole.exchange.within};
+  sum.covered_forward = layer.covered_forward;
+  sum.covered_backward = layer.covered_backward + layer.recomputed * layer.covered_forward;
   return sum;
+}
+
+LayerTimes layer_times(const CostContext& context, const Strategy& strategy, LayerKind kind) {
+  const LayerOperations layer = layer_operations(context, strategy, kind);
+  if (strategy.chunks == 1 || kind == LayerKind::dense) {
+    return layer_times(layer, layer);
+  }
+  Strategy whole = strategy;
+  whole.chunks = 1;
+  return layer_times(layer, layer_operations(context, whole, kind));
 }
 
 LayerTimes layer_times(const OperationTimes& operation) {
   LayerTimes times{.forward = operation.forward, .backward = operation.input_grad};
   times.backward.add(operation.weight_grad);
   times.weights = operation.weight_grad.total();
+  times.paired = times.forward;
+  times.paired.add(times.backward);
   return times;
 }
 

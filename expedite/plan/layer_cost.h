@@ -88,9 +88,13 @@ struct LayerOperations {
   std::array<OperationTimes, kOperations> times;
   ExchangeTimes exchange;
   double chunks = 1.0;
-  double exposed_forward = 0.0;   // of exchanges
-  double exposed_backward = 0.0;  // without what recomputing repeats
-  double recomputed = 0.0;        // share of forward that backward repeats
+  // Of exchanges, without what recomputing repeats: as the fitted programs run a layer, and where shared
+  // experts and weight gradients run under them.
+  double exposed_forward = 0.0;
+  double exposed_backward = 0.0;
+  double covered_forward = 0.0;
+  double covered_backward = 0.0;
+  double recomputed = 0.0;  // share of forward that backward repeats
   // What the host adds beside the device, of a whole layer.
   double host_forward = 0.0;
   double host_backward = 0.0;
@@ -106,6 +110,12 @@ struct LayerTimes {
   Seconds backward;          // with what is recomputed
   double weights = 0.0;      // of backward, weight gradients: products that nothing waits for
   double expert_wire = 0.0;  // all-to-alls of forward and backward, hidden or not
+  // Beside another micro-batch, which hides them: both passes, not in chunks; all-to-alls by level.
+  Seconds paired;
+  ExchangeTimes exchanges;
+  // Without one, in the same schedules: what stays exposed of all-to-alls.
+  double covered_forward = 0.0;
+  double covered_backward = 0.0;
 
   [[nodiscard]] double total() const { return forward.total() + backward.total(); }
 };
@@ -185,12 +195,12 @@ class CostContext {
 /// arXiv:2104.04473) and Korthikanti et al. (2022, arXiv:2205.05198); latent attention, DeepSeek-AI (2024,
 /// arXiv:2405.04434); fused attention forward and backward (2.5 times forward), Dao (2023,
 /// arXiv:2307.08691); bytes of dispatchers, cost/dispatch_cost.h; chunks, cost/chunk_overlap.h. Host and
-/// device work side by side, so that their seconds add in squares. All-to-alls that were measured to take
-/// longer than their bytes (ep_exposed above 1) take that long, hidden or not.
+/// device work side by side, so that their seconds add in squares.
 [[nodiscard]] LayerOperations layer_operations(const CostContext& context, const Strategy& strategy,
                                                LayerKind kind, bool busiest = true);
-/// The sum over a layer's operations, in closed form.
-[[nodiscard]] LayerTimes layer_times(const LayerOperations& layer);
+/// The sum over a layer's operations, in closed form; `whole`: the same layer's not in chunks.
+[[nodiscard]] LayerTimes layer_times(const LayerOperations& layer, const LayerOperations& whole);
+[[nodiscard]] LayerTimes layer_times(const CostContext& context, const Strategy& strategy, LayerKind kind);
 
 /// The head with its loss, for one micro-batch; and a multi-token prediction layer's projection before it.
 [[nodiscard]] OperationTimes head_operation(const CostContext& context, const Strategy& strategy);

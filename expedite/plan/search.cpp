@@ -195,7 +195,8 @@ class Searcher {
   [[nodiscard]] double least_seconds(const Strategy& s, const PieceTimes& pieces) const {
     const Transformer& model = context_.model();
     const auto least = [](const LayerTimes& times) {
-      return times.total() - times.forward[Cause::expert] - times.backward[Cause::expert];
+      return std::min(times.total() - times.forward[Cause::expert] - times.backward[Cause::expert],
+                      times.paired.total());
     };
     const double whole = static_cast<double>(model.count(LayerKind::dense)) * least(pieces.dense) +
                          static_cast<double>(model.count(LayerKind::moe)) * least(pieces.moe) +

@@ -10,13 +10,46 @@ constexpr double kBytes = 2.0;  // of an activation
 // Adam reads gradient, master weight and two moments and writes the last three and the 16-bit weight.
 constexpr double kOptimizerBytes = 30.0;
 
-/// cost::bubble's formulas without its conditions, so that unlike stages get an estimate too: for a mean
-/// stage whose micro-batch takes `forward` and `backward`, of which `weights` are weight gradients.
-double bubble_seconds(const Strategy& s, double forward, double backward, double weights) {
+/// Of the mean stage, for one micro-batch.
+struct StageWork {
+  Seconds forward;
+  Seconds backward;
+  double weights = 0.0;
+  Seconds pair;  // a forward and a backward that overlap
+
+  void add(const LayerTimes& layer, double times, bool pairs) {
+    forward.add(layer.forward, times);
+    backward.add(layer.backward, times);
+    weights += times * layer.weights;
+    if (pairs) {
+      forward[Cause::expert] += times * (layer.covered_forward - layer.forward[Cause::expert]);
+      backward[Cause::expert] += times * (layer.covered_backward - layer.backward[Cause::expert]);
+      pair.add(layer.paired, times);
+      exchanges_.between += times * layer.exchanges.between;
+      exchanges_.within += times * layer.exchanges.within;
+    }
+  }
+  /// Each level's all-to-alls go under compute as far as there is any.
+  void finish_pair() {
+    pair[Cause::expert] += std::max(0.0, std::max(exchanges_.between, exchanges_.within) - pair.total());
+  }
+
+ private:
+  ExchangeTimes exchanges_;
+};
+
+/// cost::bubble's formulas without its conditions, so that unlike stages get an estimate too.
+double bubble_seconds(const Strategy& s, const StageWork& stage) {
   const double idle = s.pp - 1.0;
+  const double forward = stage.forward.total();
+  const double backward = stage.backward.total();
+  const double weights = stage.weights;
+  const double pair = stage.pair.total();
   switch (s.pipeline) {
     case Pipeline::adaptive:
-      return (idle * backward + forward + (s.pp - 2.0) * std::max(0.0, forward - weights)) / s.vpp;
+      return (idle * (forward + 2.0 * backward - pair) + pair - backward +
+              (s.pp - 2.0) * std::max(0.0, pair - backward - weights)) /
+             s.vpp;
     case Pipeline::one_f_one_b:
       return idle * (forward + backward) / s.vpp;
     case Pipeline::zero_bubble_h1:
@@ -24,23 +57,21 @@ double bubble_seconds(const Strategy& s, double forward, double backward, double
     case Pipeline::zero_bubble_h2:
       return idle * std::max(0.0, forward + backward - 3.0 * weights);
     case Pipeline::dualpipe:
-      return std::max(0.0, (0.5 * s.pp - 1.0) * (forward + 2.0 * backward - 3.0 * weights));
+      return std::max(0.0, (0.5 * s.pp - 1.0) * (pair + backward - 3.0 * weights));
   }
   return 0.0;
 }
 
-/// Of `work` on one rank, with forward of one micro-batch under the backward of another: exposed all-to-alls
-/// go under the other's compute as far as there is any. Warm-up and cool-down have no other micro-batch.
-void overlap_experts(const Strategy& s, double micro_batches, Seconds& work) {
-  const bool overlaps = s.pipeline == Pipeline::adaptive || s.pipeline == Pipeline::dualpipe;
-  const double wire = work[Cause::expert];
-  if (!overlaps || wire <= 0.0) {
-    return;
+/// Share of a stage's passes that have no partner, of the stage that has most pairs: cost::least_busy.
+double share_alone(const Strategy& s, double micro_batches) {
+  switch (s.pipeline) {
+    case Pipeline::adaptive:
+      return std::min(1.0, ((s.vpp - 1.0) * s.pp + 1.0) / (micro_batches * s.vpp));
+    case Pipeline::dualpipe:
+      return std::min(1.0, (s.pp + 1.0) / micro_batches);
+    default:
+      return 1.0;
   }
-  const double alone = std::min(1.0, (s.pp - 1.0) / s.vpp / micro_batches);
-  const double compute = work.total() - wire;
-  const double steady = (1.0 - alone) * std::max(0.0, wire - compute);
-  work[Cause::expert] = alone * wire + steady;
 }
 
 }  // namespace
@@ -49,10 +80,10 @@ PieceTimes piece_times(const CostContext& context, const Strategy& strategy) {
   const Transformer& model = context.model();
   PieceTimes pieces;
   if (model.count(LayerKind::dense) > 0) {
-    pieces.dense = layer_times(layer_operations(context, strategy, LayerKind::dense));
+    pieces.dense = layer_times(context, strategy, LayerKind::dense);
   }
   if (model.count(LayerKind::moe) > 0) {
-    pieces.moe = layer_times(layer_operations(context, strategy, LayerKind::moe));
+    pieces.moe = layer_times(context, strategy, LayerKind::moe);
   }
   pieces.head = layer_times(head_operation(context, strategy));
   if (model.mtp_layers > 0) {
@@ -62,9 +93,20 @@ PieceTimes piece_times(const CostContext& context, const Strategy& strategy) {
       pieces.prediction.forward.add(part.forward);
       pieces.prediction.backward.add(part.backward);
       pieces.prediction.weights += part.weights;
+      pieces.prediction.paired.add(part.paired);
     }
   }
   return pieces;
+}
+
+PieceCosts piece_costs(const PieceTimes& pieces, const Strategy& strategy) {
+  const auto cost = [&](const LayerTimes& times) {
+    return pairs_micro_batches(strategy) ? times.paired.total() : times.total();
+  };
+  return {.dense = cost(pieces.dense),
+          .moe = cost(pieces.moe),
+          .head = cost(pieces.head),
+          .prediction = cost(pieces.prediction)};
 }
 
 ReplicaSeconds replica_gather_seconds(const CostContext& context, const Strategy& s,
@@ -149,10 +191,7 @@ double StepCoster::gradient_seconds(const Strategy& s, const ParameterBytes& par
 StepCost StepCoster::cost(const Strategy& s, const PieceTimes& pieces) const {
   const Workload& workload = context_.workload();
   const double micro_batches = static_cast<double>(workload.global_batch) / s.dp / s.micro_batch;
-  const PieceCosts costs{.dense = pieces.dense.total(),
-                         .moe = pieces.moe.total(),
-                         .head = pieces.head.total(),
-                         .prediction = pieces.prediction.total()};
+  const PieceCosts costs = piece_costs(pieces, s);
   const std::int64_t mtp_layers = context_.model().mtp_layers;
   Stages stages;
   place_layers(runs_, mtp_layers, costs, s.pp, context_.software().balanced_stages, stages);
@@ -160,33 +199,32 @@ StepCost StepCoster::cost(const Strategy& s, const PieceTimes& pieces) const {
   // The mean stage for the bubble, the slowest for the steady state: its work in the mean's proportions.
   const double dense_layers = static_cast<double>(context_.model().count(LayerKind::dense)) / s.pp;
   const double moe_layers = static_cast<double>(context_.model().count(LayerKind::moe)) / s.pp;
-  Seconds forward;
-  Seconds backward;
-  double weights = 0.0;
+  const bool pairs = pairs_micro_batches(s);
+  StageWork stage;
   double wire = 0.0;
   const auto add = [&](const LayerTimes& layer, double times) {
-    forward.add(layer.forward, times);
-    backward.add(layer.backward, times);
-    weights += times * layer.weights;
+    stage.add(layer, times, pairs);
     wire += times * layer.expert_wire;
   };
   add(pieces.dense, dense_layers);
   add(pieces.moe, moe_layers);
   add(pieces.head, 1.0 / s.pp);
   add(pieces.prediction, static_cast<double>(mtp_layers) / s.pp);
+  stage.finish_pair();
   const double slowness = stages.mean > 0.0 ? stages.slowest / stages.mean : 1.0;
 
   StepCost result;
   StepSeconds& seconds = result.seconds;
-  seconds.work.add(forward, micro_batches * slowness);
-  seconds.work.add(backward, micro_batches * slowness);
-  overlap_experts(s, micro_batches, seconds.work);
+  const double alone = share_alone(s, micro_batches);
+  seconds.work.add(stage.forward, alone * micro_batches * slowness);
+  seconds.work.add(stage.backward, alone * micro_batches * slowness);
+  seconds.work.add(stage.pair, (1.0 - alone) * micro_batches * slowness);
   seconds.expert_wire = wire * micro_batches * slowness;
   const double step_overhead = context_.eff(Constant::step_overhead);
   if (s.pp > 1) {
     // A micro-batch passes the slowest stage within its work, and the others besides.
     const double others = (s.pp - slowness) / (s.pp - 1.0);
-    seconds.bubble = others * bubble_seconds(s, forward.total(), backward.total(), weights);
+    seconds.bubble = others * bubble_seconds(s, stage);
     const double send = message_seconds(context_, s, message_bytes(context_, s));
     const double steady = 2.0 * micro_batches * s.vpp * context_.eff(Constant::pipeline_exposed);
     seconds.sends = send * (steady + 2.0 * (s.pp - 1.0));

@@ -40,6 +40,9 @@ struct PieceTimes {
 };
 [[nodiscard]] PieceTimes piece_times(const CostContext& context, const Strategy& strategy);
 
+/// What layers are placed by: where another micro-batch hides all-to-alls, without them.
+[[nodiscard]] PieceCosts piece_costs(const PieceTimes& pieces, const Strategy& strategy);
+
 /// An all-gather or reduce-scatter over the ranks that hold the same parameters, at so many bytes each:
 /// seconds for dense ones and for those of experts.
 struct ReplicaSeconds {

@@ -87,17 +87,18 @@ class Builder {
   void place(const PieceTimes& pieces) {
     const int parts = parts_of(result_.shape);
     const auto prediction = static_cast<double>(model_.mtp_layers);
+    const PieceCosts piece = piece_costs(pieces, strategy_);
     std::vector<double> costs = {0.0};
     for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
       double cost = 1.0;
       if (context_.software().balanced_stages) {
-        cost = layers_[layer] == LayerKind::dense ? pieces.dense.total() : pieces.moe.total();
+        cost = layers_[layer] == LayerKind::dense ? piece.dense : piece.moe;
         const bool predicts = static_cast<std::int64_t>(layer) >= model_.layer_count();
         cost += predicts ? pieces.projection.total() : 0.0;
       }
       costs.push_back(cost);
     }
-    costs.push_back(context_.software().balanced_stages ? (1.0 + prediction) * pieces.head.total() : 0.0);
+    costs.push_back(context_.software().balanced_stages ? (1.0 + prediction) * piece.head : 0.0);
     result_.bounds = cost::balanced_bounds(costs, parts);
   }
 
@@ -206,10 +207,6 @@ class Builder {
 };
 
 }  // namespace
-
-bool pairs_micro_batches(const Strategy& strategy) {
-  return strategy.pipeline == Pipeline::adaptive || strategy.pipeline == Pipeline::dualpipe;
-}
 
 Stages StepSchedules::layers_of_stages(const Transformer& model) const {
   Stages stages;

@@ -35,7 +35,4 @@ struct StepSchedules {
 [[nodiscard]] StepSchedules build_schedules(const CostContext& context, const Strategy& strategy,
                                             const PieceTimes& pieces);
 
-/// Whether a forward and a backward of two micro-batches run side by side.
-[[nodiscard]] bool pairs_micro_batches(const Strategy& strategy);
-
 }  // namespace expedite::plan

@@ -50,6 +50,11 @@ struct Strategy {
   bool operator==(const Strategy&) const = default;
 };
 
+/// Whether a forward and a backward of two micro-batches run side by side.
+[[nodiscard]] constexpr bool pairs_micro_batches(const Strategy& strategy) {
+  return strategy.pipeline == Pipeline::adaptive || strategy.pipeline == Pipeline::dualpipe;
+}
+
 struct Workload {
   std::int64_t seq = 4096;
   std::int64_t global_batch = 0;  // sequences

@@ -92,6 +92,7 @@ TEST(StepCost, BubblesAreThoseOfTheSchedules) {
   pieces.dense.forward[Cause::matmul] = 1.0;
   pieces.dense.backward[Cause::matmul] = 2.0;
   pieces.dense.weights = 1.0;
+  pieces.dense.paired[Cause::matmul] = 3.0;
   const std::pair<Pipeline, schedule::PipelineKind> kinds[] = {
       {Pipeline::one_f_one_b, schedule::PipelineKind::one_f_one_b},
       {Pipeline::one_f_one_b, schedule::PipelineKind::interleaved},
