@@ -4,7 +4,7 @@ add_library(expedite_options INTERFACE)
 target_include_directories(expedite_options INTERFACE ${CMAKE_SOURCE_DIR})
 # gcc 12 sees overlapping copies in std::string's own code (-Wrestrict), where there are none.
 target_compile_options(expedite_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion
-  -Wno-sign-conversion -Wno-missing-field-initializers -Wno-restrict -fno-math-errno)
+  -Wno-sign-conversion -Wno-missing-field-initializers $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict> -fno-math-errno)
 if(EXPEDITE_SANITIZE)
   target_compile_options(expedite_options INTERFACE -fsanitize=${EXPEDITE_SANITIZE}
     -fno-omit-frame-pointer -fno-sanitize-recover=all)

@@ -1,6 +1,7 @@
 #include "expedite/plan/csv.h"
 
 #include <algorithm>
+#include <set>
 
 #include "expedite/base/error.h"
 
@@ -76,9 +77,9 @@ CsvTable parse_csv(std::string_view text, const std::string& where) {
     }
     if (table.columns.empty()) {
       table.columns = std::move(row.cells);
+      std::set<std::string_view> seen;
       for (const std::string& column : table.columns) {
-        require(std::ranges::count(table.columns, column) == 1, "{}: the column {} is there twice; keep one",
-                where, column);
+        require(seen.insert(column).second, "{}: the column {} is there twice; keep one", where, column);
       }
       continue;
     }

@@ -17,17 +17,16 @@ Machine machine_of(const Run& run) {
 
 std::vector<Strategy> candidates_of(const Run& run) {
   std::vector<Strategy> candidates;
-  const std::int32_t most_micro_batch = run.micro_batch_unknown ? 8 : run.strategy.micro_batch;
+  const std::int64_t most_micro_batch = run.micro_batch_unknown ? 8 : run.strategy.micro_batch;
   const auto layers = static_cast<std::int32_t>(run.model.layer_count());
   // Two more layers than there are: schemes that count embedding and head as one each.
   const std::int32_t most_vpp = run.vpp_unknown ? (layers + 2) / run.strategy.pp : run.strategy.vpp;
-  for (std::int32_t mb = run.strategy.micro_batch; mb <= most_micro_batch; mb *= 2) {
+  for (std::int64_t mb = run.strategy.micro_batch; mb <= most_micro_batch; mb *= 2) {
     for (std::int32_t vpp = run.strategy.vpp; vpp <= std::max(most_vpp, run.strategy.vpp); ++vpp) {
       Strategy strategy = run.strategy;
-      strategy.micro_batch = mb;
+      strategy.micro_batch = static_cast<std::int32_t>(mb);
       strategy.vpp = vpp;
-      if (run.workload.global_batch % (std::int64_t{mb} * strategy.dp) == 0 ||
-          mb == run.strategy.micro_batch) {
+      if (run.workload.global_batch % (mb * strategy.dp) == 0 || mb == run.strategy.micro_batch) {
         candidates.push_back(strategy);
       }
     }
