@@ -106,7 +106,7 @@ void add_plan_command(CLI::App& app, Context& context) {
       ->capture_default_str()
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1000}));
   command->add_option("--memory-limit", options->memory_limit_gib, "GiB of a device; all of it if not given")
-      ->check(CLI::Range(0.001, 1e6));
+      ->check(number_within(0.001, 1e6));
   command->add_option("--json", options->json, "Write the result to this file");
   command->add_option("--explain", options->explain, "Cost this one: tp=8,pp=16,vpp=2,ep=32,...");
   command

@@ -6,8 +6,8 @@
 #include <charconv>
 
 #include "expedite/base/error.h"
+#include "expedite/base/read_text.h"
 #include "expedite/base/text.h"
-#include "expedite/cli/text_file.h"
 #include "expedite/plan/builtin_clusters.h"
 
 namespace expedite::cli {
@@ -15,7 +15,7 @@ namespace {
 
 /// Loads of the experts, one number per expert, separated by spaces, commas or lines.
 std::vector<double> read_load(const std::string& path, std::int64_t experts) {
-  const std::string text = read_text_file(path);
+  const std::string text = read_text(path);
   std::vector<double> load;
   const char* at = text.data();
   const char* const end = at + text.size();
@@ -86,6 +86,17 @@ plan::Strategy legal_strategy(const PlanInputs& inputs, const plan::Transformer&
   return strategy;
 }
 
+CLI::Validator number_within(double low, double high) {
+  const auto check = [low, high](const std::string& text) {
+    double value = 0.0;
+    const bool is_number = CLI::detail::lexical_cast(text, value);
+    return is_number && value >= low && value <= high
+               ? std::string()
+               : fmt::format("{} is not a number from {:g} to {:g}", text, low, high);
+  };
+  return {check, fmt::format("FLOAT in [{:g} - {:g}]", low, high), "number_within"};
+}
+
 void add_plan_inputs(CLI::App& command, PlanInputs& inputs, bool required) {
   constexpr std::int64_t kMost = 1 << 30;
   command.add_option("--model", inputs.model, "A built-in model, a config.json or its folder")
@@ -105,7 +116,7 @@ void add_plan_inputs(CLI::App& command, PlanInputs& inputs, bool required) {
       ->capture_default_str();
   command.add_option("--software", inputs.software, "Whose efficiencies to assume")->capture_default_str();
   command.add_option("--zipf", inputs.zipf, "Experts' loads follow Zipf's law with this exponent")
-      ->check(CLI::Range(0.0, 10.0));
+      ->check(number_within(0.0, 10.0));
   command.add_option("--load", inputs.load, "A file of experts' measured loads, a number for each");
   command.add_flag("--forced-balance", inputs.forced_balance, "Routing made even, as in benchmarks");
 }

@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <iterator>
 #include <set>
 
 #include "expedite/base/error.h"
+#include "expedite/base/read_text.h"
 #include "expedite/cost/yaml_fields.h"
 
 namespace expedite::cost {
@@ -210,11 +208,7 @@ Cluster parse_cluster(std::string_view yaml, const std::string& where) {
 }
 
 Cluster read_cluster(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  require(file.is_open(), "{}: cannot open the cluster: {}", path, std::strerror(errno));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  require(!file.bad(), "{}: cannot read the cluster: {}", path, std::strerror(errno));
-  return parse_cluster(text, path);
+  return parse_cluster(read_text(path), path);
 }
 
 std::string to_yaml(const Cluster& cluster) {

@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 
 #include "expedite/base/error.h"
+#include "expedite/base/read_text.h"
 #include "expedite/base/text.h"
 #include "expedite/plan/builtin_clusters.h"
 #include "expedite/plan/csv.h"
@@ -28,6 +25,40 @@ constexpr std::array<std::string_view, 9> kMetricNames = {"iter_time_s",
                                                           "peak_alloc_GiB",
                                                           "peak_mem_GB"};
 
+constexpr std::array<std::string_view, 30> kColumns = {"id",
+                                                       "model",
+                                                       "layers",
+                                                       "hidden",
+                                                       "ffn",
+                                                       "moe_ffn",
+                                                       "heads",
+                                                       "kv_heads",
+                                                       "experts",
+                                                       "topk",
+                                                       "shared_experts",
+                                                       "first_dense_layers",
+                                                       "vocab",
+                                                       "seq",
+                                                       "hardware",
+                                                       "n_devices",
+                                                       "tp",
+                                                       "pp",
+                                                       "vpp",
+                                                       "ep",
+                                                       "etp",
+                                                       "dp",
+                                                       "cp",
+                                                       "micro_batch",
+                                                       "global_batch",
+                                                       "recompute",
+                                                       "precision",
+                                                       "metric",
+                                                       "value",
+                                                       "source"};
+
+// Far above any time, rate or memory.
+constexpr double kHighestValue = 1e12;
+
 // Megatron's vocabulary where a GPT run does not say: GPT-2's, padded to a multiple of 128 * 8.
 constexpr std::int64_t kGptVocabulary = 51200;
 
@@ -39,7 +70,6 @@ class Row {
 
   [[nodiscard]] const std::string& text(std::string_view column) const {
     const auto found = std::ranges::find(table_.columns, column);
-    require(found != table_.columns.end(), "{}: the column {} is missing", where_, column);
     return row_.cells[static_cast<std::size_t>(found - table_.columns.begin())];
   }
   [[nodiscard]] bool has(std::string_view column) const { return !text(column).empty(); }
@@ -66,8 +96,9 @@ class Row {
     const std::string& cell = text(column);
     double value = 0.0;
     const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-    require(error == std::errc() && end == cell.data() + cell.size() && value > 0.0 && std::isfinite(value),
-            "{}:{}: {} = {}: expected a number above 0", where_, row_.line, column, cell);
+    require(error == std::errc() && end == cell.data() + cell.size() && value > 0.0 && value <= kHighestValue,
+            "{}:{}: {} = {}: expected a number above 0 and at most {:g}", where_, row_.line, column, cell,
+            kHighestValue);
     return value;
   }
   [[nodiscard]] std::string place() const { return fmt::format("{}:{}", where_, row_.line); }
@@ -219,6 +250,31 @@ std::int32_t narrow(std::int64_t value) {
   return static_cast<std::int32_t>(value);
 }
 
+/// What no program can do, whatever its own limits.
+void check_strategy(const Row& row, const Run& run) {
+  const Strategy& s = run.strategy;
+  const Transformer& model = run.model;
+  require(model.heads % s.tp == 0, "{}: tp = {} must divide the {} heads", row.place(), s.tp, model.heads);
+  // Some count embedding and head as a layer each.
+  require(std::int64_t{s.pp} * s.vpp <= model.layer_count() + 2,
+          "{}: vpp = {}: pp * vpp must be at most {}, the layers with embedding and head", row.place(), s.vpp,
+          model.layer_count() + 2);
+  require(run.workload.global_batch % (std::int64_t{s.dp} * s.micro_batch) == 0,
+          "{}: global_batch = {} must be a multiple of n_devices / (tp * cp * pp) * micro_batch = {}",
+          row.place(), run.workload.global_batch, std::int64_t{s.dp} * s.micro_batch);
+  if (model.experts == 0) {
+    require(s.ep == 1 && s.etp == 1, "{}: ep = {}, etp = {}: a model without experts has 1 of both",
+            row.place(), s.ep, s.etp);
+    return;
+  }
+  require(model.experts % s.ep == 0 && model.moe_ffn % s.etp == 0,
+          "{}: ep = {} must divide the {} experts and etp = {} their moe_ffn {}", row.place(), s.ep,
+          model.experts, s.etp, model.moe_ffn);
+  const std::int64_t ranks = std::int64_t{s.tp} * s.cp * s.dp;
+  require(ranks % (std::int64_t{s.ep} * s.etp) == 0, "{}: ep * etp = {} must divide n_devices / pp = {}",
+          row.place(), std::int64_t{s.ep} * s.etp, ranks);
+}
+
 void read_strategy(const Row& row, Run& run) {
   const std::string& source = row.text("source");
   Strategy& s = run.strategy;
@@ -232,6 +288,8 @@ void read_strategy(const Row& row, Run& run) {
           devices, others);
   require(s.pp <= kMaxStages, "{}: pp = {} must be at most {}", row.place(), s.pp, kMaxStages);
   s.dp = narrow(devices / others);
+  require(row.count("dp", s.dp, 1) == s.dp, "{}: dp = {}: n_devices / (tp * cp * pp) is {}", row.place(),
+          row.text("dp"), s.dp);
   s.ep = narrow(row.count("ep", run.model.experts > 0 ? std::min<std::int64_t>(devices, 64) : 1, 1));
   run.vpp_unknown = !row.has("vpp") && s.pp > 1 && contains(source, "interleaved");
   s.vpp = narrow(row.count("vpp", 1, 1));
@@ -244,15 +302,22 @@ void read_strategy(const Row& row, Run& run) {
   s.sequence_parallel = run.software->sequence_parallel && !contains(source, "no sequence parallel");
   const bool sharded = contains(source, "FSDP") || contains(source, "ZeRO-3");
   s.zero = sharded ? 3 : run.software->distributed_optimizer ? 1 : 0;
-  // Dispatched over all data-parallel ranks of a stage when the table has no ep.
-  if (run.model.experts > 0) {
+  if (run.model.experts > 0 && !row.has("ep")) {
+    // Dispatched over all data-parallel ranks of a stage.
     s.ep = std::min(s.ep, narrow(run.model.experts));
     while (s.ep > 1 && (run.model.experts % s.ep != 0 || (devices / s.pp) % s.ep != 0)) {
       --s.ep;
     }
-  } else {
-    s.ep = s.etp = 1;
   }
+  check_strategy(row, run);
+}
+
+std::vector<std::string> device_kinds() {
+  std::vector<std::string> kinds;
+  for (const DeviceFacts& facts : published_devices()) {
+    kinds.emplace_back(facts.kind);
+  }
+  return kinds;
 }
 
 FlopCount read_flop_count(const Run& run, const std::string& source) {
@@ -280,8 +345,8 @@ Run read_run(const Row& row) {
           join_choices(std::vector<std::string>(kMetricNames.begin(), kMetricNames.end())));
   run.metric = static_cast<Metric>(metric - kMetricNames.begin());
   run.published = row.positive("value");
-  require(find_device_facts(run.hardware) != nullptr, "{}: hardware = {}: there is no such built-in device",
-          row.place(), run.hardware);
+  require(find_device_facts(run.hardware) != nullptr, "{}: hardware = {}: legal are {}", row.place(),
+          run.hardware, join_choices(device_kinds()));
   const std::string& source = row.text("source");
   run.software = read_software(row);
   require(run.software != nullptr, "{}: source = {}: no constants for that release; known are {}",
@@ -329,6 +394,10 @@ std::string_view name_of(Metric metric) {
 
 std::vector<Run> parse_runs(std::string_view text, const std::string& where) {
   const CsvTable table = parse_csv(text, where);
+  for (const std::string_view column : kColumns) {
+    require(std::ranges::find(table.columns, column) != table.columns.end(), "{}: the column {} is missing",
+            where, column);
+  }
   std::vector<Run> runs;
   for (const CsvTable::Row& row : table.rows) {
     runs.push_back(read_run(Row(table, row, where)));
@@ -338,11 +407,7 @@ std::vector<Run> parse_runs(std::string_view text, const std::string& where) {
 }
 
 std::vector<Run> read_runs(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  require(file.is_open(), "{}: cannot open the table of runs: {}", path, std::strerror(errno));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  require(!file.bad(), "{}: cannot read the table of runs: {}", path, std::strerror(errno));
-  return parse_runs(text, path);
+  return parse_runs(read_text(path), path);
 }
 
 bool in_fitted_half(const Run& run, std::string_view salt) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -220,11 +221,14 @@ std::string explain(Illegal reason, const Strategy& s, const Transformer& model,
 
 Strategy parse_strategy(std::string_view text, std::int64_t devices) {
   Strategy strategy{.dp = 0};
+  std::set<std::string_view> seen;
   while (!text.empty()) {
     const std::string_view part = text.substr(0, text.find(','));
     text.remove_prefix(std::min(text.size(), part.size() + 1));
     const std::size_t equals = part.find('=');
     require(equals != std::string_view::npos, "strategy: {} must be a knob and its value, as in tp=8", part);
+    require(seen.insert(part.substr(0, equals)).second, "strategy: {} is there twice; keep one",
+            part.substr(0, equals));
     set(strategy, part.substr(0, equals), part.substr(equals + 1));
   }
   if (strategy.dp == 0) {

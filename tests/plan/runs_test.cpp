@@ -77,7 +77,11 @@ TEST(Runs, ReadARow) {
 
 TEST(Runs, SayWhichColumnIsWrong) {
   EXPECT_EQ(refusal(kRow, "iter_time_s,0.7716", "iter_time_s,-1"),
-            "runs.csv:2: value = -1: expected a number above 0");
+            "runs.csv:2: value = -1: expected a number above 0 and at most 1e+12");
+  for (const char* absurd : {"nan", "inf", "1e300", "", "fast"}) {
+    EXPECT_NE(refusal(kRow, "iter_time_s,0.7716", std::string("iter_time_s,") + absurd).find("value = "),
+              std::string::npos);
+  }
   EXPECT_NE(refusal(kRow, "iter_time_s", "iter_time").find("metric = iter_time: expected iter_time_s"),
             std::string::npos);
   EXPECT_NE(refusal(kRow, "B200,8", "B201,8").find("hardware = B201"), std::string::npos);
@@ -87,6 +91,28 @@ TEST(Runs, SayWhichColumnIsWrong) {
   EXPECT_NE(refusal(kRow, "none,BF16", "none,INT8").find("precision = INT8"), std::string::npos);
   EXPECT_NE(refusal(kRow, "L4,4,7168", "L4,four,7168").find("layers = four"), std::string::npos);
   EXPECT_NE(refusal(kRow, "256,8,1,1", "256,300,1,1").find("experts per token"), std::string::npos);
+  // The columns from n_devices: 8,1,2,1,4,1,4,1,1,32 are tp=1, pp=2, vpp=1, ep=4, etp=1, dp=4, cp=1, mb=1.
+  EXPECT_NE(refusal(kRow, "8,1,2,1,4,1,4,1,1,32", "8,1,2,1,4,1,3,1,1,32").find("dp = 3"), std::string::npos);
+  EXPECT_NE(refusal(kRow, "8,1,2,1,4,1,4,1,1,32", "8,1,2,1,3,1,4,1,1,32").find("ep = 3"), std::string::npos);
+  EXPECT_NE(refusal(kRow, "8,1,2,1,4,1,4,1,1,32", "8,1,2,1,8,1,4,1,1,32").find("ep * etp = 8"),
+            std::string::npos);
+  EXPECT_NE(refusal(kRow, "8,1,2,1,4,1,4,1,1,32", "8,1,2,9,4,1,4,1,1,32").find("vpp = 9"), std::string::npos);
+  EXPECT_NE(refusal(kRow, "8,1,2,1,4,1,4,1,1,32", "8,1,2,1,4,1,4,1,3,32").find("global_batch = 32"),
+            std::string::npos);
+  EXPECT_NE(refusal(kRow, "8,1,2,1,4,1,4,1,1,32", "12,3,2,1,2,1,2,1,1,32").find("tp = 3"), std::string::npos);
+}
+
+TEST(Runs, NeedEveryColumn) {
+  const std::string header = kHeader;
+  for (std::size_t begin = 0; begin < header.size() - 1;) {
+    const std::size_t end = header.find_first_of(",\n", begin);
+    const std::string column = header.substr(begin, end - begin);
+    std::string renamed = header;
+    renamed.replace(begin, column.size(), "another");
+    EXPECT_EQ(error_of([&] { (void)parse_runs(renamed + kRow, "runs.csv"); }),
+              "runs.csv: the column " + column + " is missing");
+    begin = end + 1;
+  }
 }
 
 TEST(Runs, CountFlopAsTheirSourcesDo) {

@@ -33,6 +33,7 @@ TEST(Strategy, ReadsWhatItWrites) {
 
 TEST(Strategy, SaysWhichKnobIsWrong) {
   const auto refusal = [](const char* text) { return error_of([&] { (void)parse_strategy(text, 64); }); };
+  EXPECT_EQ(refusal("tp=2,ep=2,tp=4"), "strategy: tp is there twice; keep one");
   EXPECT_NE(refusal("tp=0").find("tp=0 must be a whole number from 1"), std::string::npos);
   EXPECT_NE(refusal("tp=8x").find("tp=8x must be"), std::string::npos);
   EXPECT_NE(refusal("tp").find("a knob and its value"), std::string::npos);
