@@ -1,10 +1,13 @@
 #include "expedite/base/yaml.h"
 
+#include <yaml-cpp/eventhandler.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <sstream>
 
 #include "expedite/base/error.h"
 
@@ -129,6 +132,32 @@ class Converter {
   int nodes_ = 0;
 };
 
+/// Parser events, of which nothing is kept.
+class Ignore final : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark& /*mark*/) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnAlias(const YAML::Mark& /*mark*/, YAML::anchor_t /*anchor*/) override {}
+  void OnScalar(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                const std::string& /*value*/) override {}
+  void OnSequenceStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                       YAML::EmitterStyle::value /*style*/) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark& /*mark*/, const std::string& /*tag*/, YAML::anchor_t /*anchor*/,
+                  YAML::EmitterStyle::value /*style*/) override {}
+  void OnMapEnd() override {}
+};
+
+/// YAML::LoadAll would tell too, but never ends on a text like ",": the parser makes a document of nothing
+/// and stays where it is.
+bool has_second_document(const std::string& text) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  Ignore ignore;
+  return parser.HandleNextDocument(ignore) && parser.HandleNextDocument(ignore);
+}
+
 }  // namespace
 
 std::string YamlSource::at(const YAML::Mark& mark) const {
@@ -137,10 +166,9 @@ std::string YamlSource::at(const YAML::Mark& mark) const {
 
 YAML::Node load_yaml(const std::string& text, const YamlSource& source) {
   try {
-    const auto documents = YAML::LoadAll(text);
-    require(documents.size() <= 1, "{}: holds {} YAML documents; one is expected", source.name,
-            documents.size());
-    return documents.empty() ? YAML::Node() : documents.front();
+    require(!has_second_document(text), "{}: one YAML document is expected, but more follows the first",
+            source.name);
+    return YAML::Load(text);
   } catch (const YAML::Exception& error) {
     fail("{}: not valid YAML: {}", source.at(error.mark), error.msg);
   }
