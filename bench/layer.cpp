@@ -309,16 +309,18 @@ LayerBenchOptions with_choices(const LayerBenchOptions& options, const model::Mo
   if (options.automatic) {
     const std::int64_t chunks = options.chunks.empty() ? 1 : options.chunks.front();
     const cost::DispatcherChoice choice = cost::choose_dispatcher(
-        cluster, model::dispatch_case(config, grid, options.dtype, options.tokens, chunks));
+        cluster,
+        model::dispatch_case(config, grid.placement(), grid.rank(), options.dtype, options.tokens, chunks));
     chosen.dispatchers.push_back(choice.dispatcher);
     say("dispatcher", choice.reason);
   }
   if (options.automatic_chunks) {
-    const cost::ExpertLayer layer = model::expert_layer(config, grid, options.dtype, options.tokens,
-                                                        {.dispatcher = chosen.dispatchers.front(),
-                                                         .pipeline = options.pipelines.front(),
-                                                         .window = options.windows.front(),
-                                                         .recompute = options.recompute.front()});
+    const cost::ExpertLayer layer =
+        model::expert_layer(config, grid.placement(), grid.rank(), options.dtype, options.tokens,
+                            {.dispatcher = chosen.dispatchers.front(),
+                             .pipeline = options.pipelines.front(),
+                             .window = options.windows.front(),
+                             .recompute = options.recompute.front()});
     if (options.cluster_path.empty()) {
       model::probe_products(grid, options.threads, options.dtype, cost::products_of(layer), cluster);
     }

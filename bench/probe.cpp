@@ -7,9 +7,13 @@
 #include <array>
 #include <climits>
 #include <cstdio>
+#include <fstream>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "bench/collective_times.h"
+#include "bench/kernel_times.h"
 #include "bench/yardstick.h"
 #include "expedite/base/cores.h"
 #include "expedite/comm/collectives.h"
@@ -65,11 +69,13 @@ class Probe {
                           .nodes = grid_.nodes(),
                           .ranks_per_node = comm::all_reduce(grid_.world(), std::int64_t{grid_.local_size()},
                                                              comm::ReduceOp::max)};
-    cost::Device device{.cores = options_.threads};
+    cost::Device device{.cores = options_.threads,
+                        .memory_bytes = machine_memory_bytes() / ranks_on_machine()};
     for (const DType type : {DType::bf16, DType::f32}) {
       say(fmt::format("{} products", name_of(type)));
       device.matmul.push_back(matmul_rates(type));
     }
+    device.kernels = kernel_times(grid_, options_.quick, [this](std::string_view what) { say(what); });
     say("caches and memory");
     measure_memory(device);
     cluster.devices.push_back(std::move(device));
@@ -77,6 +83,9 @@ class Probe {
       say("links");
       model::probe_links(grid_, {.quick = options_.quick}, cluster);
     }
+    measure_execution(
+        grid_, {.quick = options_.quick, .threads = options_.threads},
+        [this](std::string_view what) { say(what); }, cluster);
     return cluster;
   }
 
@@ -89,6 +98,17 @@ class Probe {
   }
 
   [[nodiscard]] double agree(double measured) const { return model::agree(grid_.world(), measured); }
+
+  /// The nodes of a lab are one machine, which shows in that it was started once.
+  [[nodiscard]] std::int64_t ranks_on_machine() const {
+    std::string started;
+    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), started);
+    if (started.empty()) {
+      return grid_.local_size();
+    }
+    const std::vector<std::string> all = comm::all_gather_text(grid_.world(), started);
+    return std::count(all.begin(), all.end(), started);
+  }
 
   cost::MatmulRates matmul_rates(DType type) {
     const auto peak = matmul_peak(type);

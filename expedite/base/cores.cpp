@@ -1,6 +1,7 @@
 #include "expedite/base/cores.h"
 
 #include <hwloc.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -56,6 +57,13 @@ std::vector<CacheSize> cache_sizes() {
                       .cores = std::max(1, cores)});
   }
   return caches;
+}
+
+std::int64_t machine_memory_bytes() {
+  const long pages = sysconf(_SC_PHYS_PAGES);
+  const long page_bytes = sysconf(_SC_PAGESIZE);
+  require(pages > 0 && page_bytes > 0, "the system does not tell how much memory this machine has");
+  return std::int64_t{pages} * page_bytes;
 }
 
 }  // namespace expedite

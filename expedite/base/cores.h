@@ -26,4 +26,7 @@ struct CacheSize {
 /// are left out. Throws Error as count_cores does.
 [[nodiscard]] std::vector<CacheSize> cache_sizes();
 
+/// Of the machine's memory, as this process sees it.
+[[nodiscard]] std::int64_t machine_memory_bytes();
+
 }  // namespace expedite

@@ -2,8 +2,10 @@
 
 #include <memory>
 
+#include "expedite/base/error.h"
 #include "expedite/cli/commands.h"
 #include "expedite/cli/plan_inputs.h"
+#include "expedite/cli/simulate_training.h"
 #include "expedite/cli/text_file.h"
 #include "expedite/plan/simulation_report.h"
 
@@ -13,11 +15,30 @@ namespace {
 struct SimulateOptions {
   PlanInputs inputs;
   std::string strategy;
+  SimulateTraining training;  // where it has a configuration
   std::string trace;
   std::string json;
 };
 
+void require_given(bool given, const char* option) {
+  require(given, "{} is required, or the CONFIG of a training run", option);
+}
+
 int run_simulate(const SimulateOptions& options) {
+  require_given(!options.inputs.cluster.empty(), "--cluster");
+  if (!options.training.config.empty()) {
+    require(options.strategy.empty() && options.inputs.model.empty(),
+            "--model and --strategy beside {}: a configuration says what it trains, and how",
+            options.training.config);
+    SimulateTraining training = options.training;
+    training.trace = options.trace;
+    training.json = options.json;
+    return simulate_training(training, options.inputs.cluster);
+  }
+  require_given(!options.inputs.model.empty(), "--model");
+  require_given(!options.strategy.empty(), "--strategy");
+  require_given(options.inputs.devices > 0, "--devices");
+  require_given(options.inputs.workload.global_batch > 0, "--global-batch");
   const plan::Transformer model = plan::load_transformer(options.inputs.model);
   const plan::CostContext context = make_context(options.inputs, model);
   const plan::Strategy strategy = legal_strategy(options.inputs, model, "--strategy", options.strategy);
@@ -38,9 +59,9 @@ int run_simulate(const SimulateOptions& options) {
 void add_simulate_command(CLI::App& app, Context& context) {
   auto options = std::make_shared<SimulateOptions>();
   CLI::App* command = app.add_subcommand("simulate", "Simulate one training step of a strategy");
-  add_plan_inputs(*command, options->inputs, true);
-  command->add_option("--strategy", options->strategy, "tp=8,pp=16,vpp=2,ep=32,...; what is not given is 1")
-      ->required();
+  add_plan_inputs(*command, options->inputs, false);
+  add_simulate_training_options(*command, options->training);
+  command->add_option("--strategy", options->strategy, "tp=8,pp=16,vpp=2,ep=32,...; what is not given is 1");
   command->add_option("--trace", options->trace, "Write the step's trace for Perfetto to this file");
   command->add_option("--json", options->json, "Write the result to this file");
   command->callback([options, &context] { context.exit_code = run_simulate(*options); });

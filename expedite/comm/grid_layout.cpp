@@ -63,4 +63,17 @@ std::vector<int> GridLayout::world_ranks() const {
   return ranks;
 }
 
+int Placement::nodes() const {
+  return node_of.empty() ? 0 : *std::ranges::max_element(node_of) + 1;
+}
+
+Placement even_placement(const GridLayout& layout, int ranks_per_node) {
+  require(ranks_per_node > 0, "{} ranks per node", ranks_per_node);
+  Placement placement{.layout = layout, .node_of = {}};
+  for (int rank = 0; rank < layout.world_size(); ++rank) {
+    placement.node_of.push_back(rank / ranks_per_node);
+  }
+  return placement;
+}
+
 }  // namespace expedite::comm

@@ -47,4 +47,16 @@ class GridLayout {
   int expert_parallel_size_;
 };
 
+/// A layout, and the node that each rank is on.
+struct Placement {
+  GridLayout layout;
+  std::vector<int> node_of;  // numbered from 0 without gaps
+
+  [[nodiscard]] int node(int rank) const { return node_of[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] int nodes() const;
+};
+
+/// `ranks_per_node` consecutive ranks on every node, as launchers number them.
+[[nodiscard]] Placement even_placement(const GridLayout& layout, int ranks_per_node);
+
 }  // namespace expedite::comm

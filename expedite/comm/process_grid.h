@@ -17,6 +17,7 @@ class ProcessGrid {
   ProcessGrid(const Communicator& world, int expert_parallel_size, std::span<const int> node_of = {});
 
   [[nodiscard]] const GridLayout& layout() const { return layout_; }
+  [[nodiscard]] Placement placement() const { return {layout_, node_of_}; }
   [[nodiscard]] int rank() const { return world_.rank(); }
   [[nodiscard]] int size() const { return world_.size(); }
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <iterator>
 #include <set>
 
@@ -13,7 +15,10 @@
 namespace expedite::cost {
 namespace {
 
+using schedule::Collective;
+
 constexpr std::int64_t kVersion = 1;  // of the format
+constexpr std::array<std::string_view, 3> kCollectives = {"all_gather", "all_to_all", "all_reduce"};
 
 DType read_dtype(YamlFields& fields) {
   return fields.choice("dtype", {"bf16", "f32"}) == "bf16" ? DType::bf16 : DType::f32;
@@ -54,7 +59,27 @@ PeakRate read_peak(YamlFields fields) {
   return peak;
 }
 
-Device read_device(YamlFields fields) {
+KernelTimes read_kernel_times(YamlFields fields, const std::string& where) {
+  KernelTimes times{.kernel = fields.text("kernel"), .dtype = read_dtype(fields)};
+  std::size_t points = 1;
+  for (YamlFields& axis : fields.list("axes")) {
+    times.axes.push_back({.name = axis.text("name"), .sizes = axis.counts("sizes")});
+    axis.finish();
+    const std::vector<std::int64_t>& sizes = times.axes.back().sizes;
+    require(std::ranges::adjacent_find(sizes, std::greater_equal<>()) == sizes.end() && !sizes.empty(),
+            "{}: the sizes of the axis {} of the kernel {} must rise", where, times.axes.back().name,
+            times.kernel);
+    points *= sizes.size();
+  }
+  times.seconds = fields.positives("seconds");
+  require(!times.axes.empty() && times.seconds.size() == points,
+          "{}: the kernel {} has {} seconds for the {} points of its axes", where, times.kernel,
+          times.seconds.size(), times.axes.empty() ? 0 : points);
+  fields.finish();
+  return times;
+}
+
+Device read_device(YamlFields fields, const std::string& where) {
   Device device{.kind = fields.text("kind"),
                 .cores = fields.count("cores"),
                 .memory_bytes = fields.has("memory_bytes") ? fields.count("memory_bytes") : 0,
@@ -69,6 +94,11 @@ Device read_device(YamlFields fields) {
   if (fields.has("peaks")) {
     for (YamlFields& peak : fields.list("peaks")) {
       device.peaks.push_back(read_peak(std::move(peak)));
+    }
+  }
+  if (fields.has("kernels")) {
+    for (YamlFields& times : fields.list("kernels")) {
+      device.kernels.push_back(read_kernel_times(std::move(times), where));
     }
   }
   fields.finish();
@@ -94,6 +124,33 @@ Link read_link(YamlFields fields) {
   }
   fields.finish();
   return link;
+}
+
+CollectiveTime read_collective_time(YamlFields fields) {
+  const CollectiveTime time{.bytes = fields.count("bytes"),
+                            .seconds = fields.positive("seconds"),
+                            .busy_seconds = fields.positive("busy_seconds"),
+                            .compute_share = fields.positive("compute_share")};
+  fields.finish();
+  return time;
+}
+
+CollectiveTimes read_collective_times(YamlFields fields, const std::string& where) {
+  CollectiveTimes times;
+  const std::string name = fields.choice("collective", {kCollectives.begin(), kCollectives.end()});
+  for (const Collective each : {Collective::all_gather, Collective::all_to_all, Collective::all_reduce}) {
+    times.collective = name_of(each) == name ? each : times.collective;
+  }
+  times.nodes = fields.count("nodes");
+  times.ranks_per_node = fields.count("ranks_per_node");
+  for (YamlFields& time : fields.list("times")) {
+    times.times.push_back(read_collective_time(std::move(time)));
+  }
+  fields.finish();
+  require(!times.times.empty() && std::ranges::adjacent_find(times.times, std::greater_equal<>(),
+                                                             &CollectiveTime::bytes) == times.times.end(),
+          "{}: the bytes of the collective {} must rise", where, name);
+  return times;
 }
 
 /// What no key can be wrong about alone.
@@ -134,6 +191,16 @@ class Writer {
   std::string text_;
 };
 
+void write(Writer& out, const KernelTimes& times) {
+  out.line(6, "- kernel: {}", yaml_string(times.kernel));
+  out.line(8, "dtype: {}", name_of(times.dtype));
+  out.line(8, "axes:");
+  for (const GridAxis& axis : times.axes) {
+    out.line(10, "- {{name: {}, sizes: [{}]}}", axis.name, fmt::join(axis.sizes, ", "));
+  }
+  out.line(8, "seconds: [{}]", fmt::join(times.seconds, ", "));
+}
+
 void write(Writer& out, const Device& device) {
   out.line(2, "- kind: {}", yaml_string(device.kind));
   out.line(4, "cores: {}  # of one rank", device.cores);
@@ -162,6 +229,12 @@ void write(Writer& out, const Device& device) {
       out.line(6, "- {{precision: {}, flops_per_s: {}}}", peak.precision, peak.flops_per_s);
     }
   }
+  if (!device.kernels.empty()) {
+    out.line(4, "kernels:  # seconds at every point of the axes' sizes, the last axis fastest");
+    for (const KernelTimes& times : device.kernels) {
+      write(out, times);
+    }
+  }
 }
 
 void write(Writer& out, const Link& link) {
@@ -176,6 +249,17 @@ void write(Writer& out, const Link& link) {
   out.list(4, "bandwidth_by_size", link.bandwidth_by_size.empty());
   for (const MessageBandwidth& point : link.bandwidth_by_size) {
     out.line(6, "- {{message_bytes: {}, bytes_per_s: {}}}", point.message_bytes, point.bytes_per_s);
+  }
+}
+
+void write(Writer& out, const CollectiveTimes& times) {
+  out.line(2, "- collective: {}", name_of(times.collective));
+  out.line(4, "nodes: {}", times.nodes);
+  out.line(4, "ranks_per_node: {}", times.ranks_per_node);
+  out.line(4, "times:");
+  for (const CollectiveTime& time : times.times) {
+    out.line(6, "- {{bytes: {}, seconds: {}, busy_seconds: {}, compute_share: {}}}", time.bytes, time.seconds,
+             time.busy_seconds, time.compute_share);
   }
 }
 
@@ -197,10 +281,23 @@ Cluster parse_cluster(std::string_view yaml, const std::string& where) {
                   .nodes = fields.count("nodes"),
                   .ranks_per_node = fields.count("ranks_per_node")};
   for (YamlFields& device : fields.list("devices")) {
-    cluster.devices.push_back(read_device(std::move(device)));
+    cluster.devices.push_back(read_device(std::move(device), where));
   }
   for (YamlFields& link : fields.list("links")) {
     cluster.links.push_back(read_link(std::move(link)));
+  }
+  if (fields.has("sharing")) {
+    YamlFields sharing = fields.map("sharing");
+    cluster.sharing = {.node = sharing.positive("node"), .cluster = sharing.positive("cluster")};
+    sharing.finish();
+  }
+  if (fields.has("task_seconds")) {
+    cluster.task_seconds = fields.positive("task_seconds");
+  }
+  if (fields.has("collectives")) {
+    for (YamlFields& times : fields.list("collectives")) {
+      cluster.collectives.push_back(read_collective_times(std::move(times), where));
+    }
   }
   fields.finish();
   check(cluster, where);
@@ -227,6 +324,19 @@ std::string to_yaml(const Cluster& cluster) {
   out.list(0, "links", cluster.links.empty());
   for (const Link& link : cluster.links) {
     write(out, link);
+  }
+  out.line(
+      0,
+      "sharing: {{node: {}, cluster: {}}}  # times as fast where others of the node, and other nodes, idle",
+      cluster.sharing.node, cluster.sharing.cluster);
+  if (cluster.task_seconds > 0.0) {
+    out.line(0, "task_seconds: {}  # that the executor adds to a task of compute", cluster.task_seconds);
+  }
+  if (!cluster.collectives.empty()) {
+    out.line(0, "collectives:  # groups of so many ranks on so many nodes; busy: while they compute");
+    for (const CollectiveTimes& times : cluster.collectives) {
+      write(out, times);
+    }
   }
   return out.take();
 }

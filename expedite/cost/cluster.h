@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "expedite/cost/kernel_times.h"
+#include "expedite/schedule/schedule.h"
 #include "expedite/tensor/dtype.h"
 
 namespace expedite::cost {
@@ -59,8 +61,9 @@ struct Device {
   double memory_read_bytes_per_s = 0.0;
   double memory_copy_bytes_per_s = 0.0;  // bytes read and bytes written both count
   std::vector<MatmulRates> matmul = {};
-  std::vector<Cache> caches = {};    // smallest first
-  std::vector<PeakRate> peaks = {};  // empty: only what was measured is known
+  std::vector<Cache> caches = {};         // smallest first
+  std::vector<PeakRate> peaks = {};       // empty: only what was measured is known
+  std::vector<KernelTimes> kernels = {};  // empty: not measured
 
   bool operator==(const Device&) const = default;
 };
@@ -90,6 +93,35 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
+/// How long a collective of the executor's takes, and what it takes from compute.
+struct CollectiveTime {
+  std::int64_t bytes =
+      0;                 // all_to_all: that a rank sends to others; all_gather: its block; all_reduce: in all
+  double seconds = 0.0;  // while no rank computes
+  double busy_seconds = 0.0;   // while all ranks compute
+  double compute_share = 1.0;  // of a rank's cores that its compute keeps meanwhile
+
+  bool operator==(const CollectiveTime&) const = default;
+};
+
+/// Of groups that hold so many ranks of each of so many nodes, all groups at once.
+struct CollectiveTimes {
+  schedule::Collective collective = schedule::Collective::all_to_all;
+  std::int64_t nodes = 1;
+  std::int64_t ranks_per_node = 1;
+  std::vector<CollectiveTime> times;  // by rising bytes
+
+  bool operator==(const CollectiveTimes&) const = default;
+};
+
+/// How many times as fast a rank computes when others do not. Nodes of a lab share a machine's cores.
+struct CoreSharing {
+  double node = 1.0;     // when no other rank of its node computes
+  double cluster = 1.0;  // when besides no other node does
+
+  bool operator==(const CoreSharing&) const = default;
+};
+
 struct Cluster {
   std::string name = "cluster";
   std::int64_t nodes = 1;
@@ -97,6 +129,9 @@ struct Cluster {
   std::vector<Device> devices;  // one per kind; ranks compute on the first
   // intra_node with several ranks per node, inter_node with several nodes, and any levels besides.
   std::vector<Link> links;
+  CoreSharing sharing = {};
+  double task_seconds = 0.0;                      // that the executor adds to a task of the compute stream
+  std::vector<CollectiveTimes> collectives = {};  // empty: not measured
 
   [[nodiscard]] std::int64_t ranks() const { return nodes * ranks_per_node; }
   /// The level of that name, or null.

@@ -4,67 +4,79 @@
 
 namespace expedite::cost {
 
-SharedLinks::Flow& SharedLinks::flow(std::int32_t meeting) {
-  const auto index = static_cast<std::size_t>(meeting);
+SharedLinks::Flow& SharedLinks::flow(std::int32_t which) {
+  const auto index = static_cast<std::size_t>(which);
   if (index >= flows_.size()) {
     flows_.resize(index + 1);
   }
   return flows_[index];
 }
 
-void SharedLinks::begin(const TaskGraph& graph, const std::vector<TaskRun>& runs, std::int32_t meeting,
-                        double seconds, double now, const Schedule& schedule) {
-  Flow& begun = flow(meeting);
+void SharedLinks::begin(const TaskGraph& graph, const std::vector<TaskRun>& runs, std::int32_t which,
+                        std::span<const Node> members, double seconds, double now, const Schedule& schedule) {
+  Flow& begun = flow(which);
   begun.left = seconds;
+  begun.pace = 1.0;
+  begun.factor = 1.0;
   begun.since = now;
   begun.end = now + seconds;
   if (contention_ && seconds > 0.0) {
-    for (const Node member : graph.meetings()[static_cast<std::size_t>(meeting)]) {
+    for (const Node member : members) {
       const int link = runs[static_cast<std::size_t>(member)].cost.link;
       const schedule::Collective collective = graph.task(member).communication->collective;
       for (const int in : {0, 1}) {
         const auto other_way = in == 0 ? schedule::Collective::receive : schedule::Collective::send;
         if (link >= 0 && collective != other_way) {
           begun.uses.push_back({graph.rank_of(member), static_cast<std::size_t>(2 * link + in)});
-          users(begun.uses.back()).push_back(meeting);
+          users(begun.uses.back()).push_back(which);
         }
       }
     }
   }
-  schedule(meeting, begun.end);
+  schedule(which, begun.end);
   share_anew(std::vector<Use>(begun.uses), now, schedule);
 }
 
-bool SharedLinks::ends(std::int32_t meeting, double time) const {
-  return flows_[static_cast<std::size_t>(meeting)].end == time;
+bool SharedLinks::ends(std::int32_t which, double time) const {
+  return flows_[static_cast<std::size_t>(which)].end == time;
 }
 
-void SharedLinks::end(std::int32_t meeting, double now, const Schedule& schedule) {
-  flow(meeting).end = -1.0;  // what was foreseen for it before does not count
-  const std::vector<Use> uses = std::move(flow(meeting).uses);
+void SharedLinks::end(std::int32_t which, double now, const Schedule& schedule) {
+  flow(which).end = -1.0;  // what was foreseen for it before does not count
+  const std::vector<Use> uses = std::move(flow(which).uses);
   for (const Use& use : uses) {
-    std::erase(users(use), meeting);
+    std::erase(users(use), which);
   }
   share_anew(uses, now, schedule);
+}
+
+void SharedLinks::set_factor(std::int32_t which, double factor, double now, const Schedule& schedule) {
+  flow(which).factor = factor;
+  set_pace(which, now, schedule);
 }
 
 /// Of all that uses one of these links.
 void SharedLinks::share_anew(const std::vector<Use>& uses, double now, const Schedule& schedule) {
   for (const Use& changed : uses) {
-    for (const std::int32_t meeting : users(changed)) {
-      Flow& shared = flow(meeting);
-      double pace = 1.0;
-      for (const Use& use : shared.uses) {
-        pace = std::min(pace, 1.0 / static_cast<double>(users(use).size()));
-      }
-      if (pace != shared.pace) {
-        shared.left -= (now - shared.since) * shared.pace;
-        shared.since = now;
-        shared.pace = pace;
-        shared.end = now + std::max(shared.left, 0.0) / pace;
-        schedule(meeting, shared.end);
-      }
+    for (const std::int32_t which : users(changed)) {
+      set_pace(which, now, schedule);
     }
+  }
+}
+
+void SharedLinks::set_pace(std::int32_t which, double now, const Schedule& schedule) {
+  Flow& shared = flow(which);
+  double pace = 1.0;
+  for (const Use& use : shared.uses) {
+    pace = std::min(pace, 1.0 / static_cast<double>(users(use).size()));
+  }
+  pace *= shared.factor;
+  if (pace != shared.pace) {
+    shared.left -= (now - shared.since) * shared.pace;
+    shared.since = now;
+    shared.pace = pace;
+    shared.end = now + std::max(shared.left, 0.0) / pace;
+    schedule(which, shared.end);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "expedite/cost/exposure.h"
@@ -12,20 +13,23 @@ namespace expedite::cost {
 
 /// Without contention every meeting takes its own time. With it, n communications under way in one direction
 /// of one link of one rank each progress at 1/n of their pace (processor sharing), and a meeting at the pace
-/// of its slowest member. A send goes out, a receive comes in, a collective does both. A meeting on its way
-/// is identified by its number in TaskGraph::meetings().
+/// of its slowest member. A send goes out, a receive comes in, a collective does both. What is on its way is
+/// identified by a number that the caller chooses: a meeting's, or a member's where members end apart.
 class SharedLinks {
  public:
-  /// Called with a meeting and when it will end, as long as nothing else begins or ends.
-  using Schedule = std::function<void(std::int32_t meeting, double end)>;
+  /// Called with what is on its way and when it will end, as long as nothing else begins or ends.
+  using Schedule = std::function<void(std::int32_t which, double end)>;
 
   SharedLinks(std::size_t ranks, bool contention) : contention_(contention), users_(ranks) {}
 
-  void begin(const TaskGraph& graph, const std::vector<TaskRun>& runs, std::int32_t meeting, double seconds,
-             double now, const Schedule& schedule);
-  /// Whether the meeting ends at `time`: false when that was foreseen before its share changed.
-  [[nodiscard]] bool ends(std::int32_t meeting, double time) const;
-  void end(std::int32_t meeting, double now, const Schedule& schedule);
+  /// Begins for `members`, tasks of the graph, which take `seconds` with their links alone.
+  void begin(const TaskGraph& graph, const std::vector<TaskRun>& runs, std::int32_t which,
+             std::span<const Node> members, double seconds, double now, const Schedule& schedule);
+  /// Whether it ends at `time`: false when that was foreseen before its share changed.
+  [[nodiscard]] bool ends(std::int32_t which, double time) const;
+  void end(std::int32_t which, double now, const Schedule& schedule);
+  /// Its pace, besides its share of links; 1 when it begins.
+  void set_factor(std::int32_t which, double factor, double now, const Schedule& schedule);
 
  private:
   struct Use {
@@ -36,17 +40,19 @@ class SharedLinks {
     std::vector<Use> uses = {};
     double left = 0.0;  // seconds with its links alone
     double pace = 1.0;
+    double factor = 1.0;
     double since = 0.0;  // when `left` was right
     double end = -1.0;
   };
 
   std::vector<std::int32_t>& users(const Use& use) { return users_[use.rank][use.way]; }
-  [[nodiscard]] Flow& flow(std::int32_t meeting);
+  [[nodiscard]] Flow& flow(std::int32_t which);
   void share_anew(const std::vector<Use>& uses, double now, const Schedule& schedule);
+  void set_pace(std::int32_t which, double now, const Schedule& schedule);
 
   bool contention_;
   std::vector<std::array<std::vector<std::int32_t>, 2 * kSharedLinks>> users_;  // by rank and way
-  std::vector<Flow> flows_;                                                     // by meeting
+  std::vector<Flow> flows_;                                                     // by number
 };
 
 }  // namespace expedite::cost

@@ -7,6 +7,7 @@
 
 #include "expedite/base/error.h"
 #include "expedite/cost/exposure.h"
+#include "expedite/cost/shared_cores.h"
 #include "expedite/cost/shared_links.h"
 #include "expedite/cost/task_graph.h"
 
@@ -81,6 +82,11 @@ class Simulator {
         missing_(at(graph_.nodes())),
         absent_(graph_.meetings().size()),
         links_(ranks.size(), options.contention) {
+    if (options.cores) {
+      require(options.cores->node_of.size() == ranks.size(), "the nodes of {} ranks for {}",
+              options.cores->node_of.size(), ranks.size());
+      cores_.emplace(options.cores->node_of, options.cores->sharing);
+    }
     result_.tasks = graph_.nodes();
     for (const RankClass& rank : ranks) {
       RankTimes times;
@@ -113,6 +119,7 @@ class Simulator {
         reach(node, now);
       }
       ready.clear();
+      share_cores(now);
       if (!next_time(now)) {
         break;
       }
@@ -156,7 +163,11 @@ class Simulator {
     runs_[at(node)].reached = now;
     if (meeting < 0) {
       runs_[at(node)].begin = now;
-      ends_.push({now + runs_[at(node)].cost.seconds, ++events_, node, -1});
+      if (cores_ && graph_.task(node).stream == Stream::compute) {
+        cores_->begin(graph_, node, runs_[at(node)].cost.seconds, now);
+      } else {
+        ends_.push({now + runs_[at(node)].cost.seconds, ++events_, node, -1});
+      }
       return;
     }
     if (--absent_[at(meeting)] > 0) {
@@ -167,9 +178,43 @@ class Simulator {
       runs_[at(member)].begin = now;
       seconds = std::max(seconds, runs_[at(member)].cost.seconds);
     }
-    links_.begin(graph_, runs_, meeting, seconds, now, [&](std::int32_t which, double end) {
-      ends_.push({end, ++events_, -1, which});
-    });
+    if (!cores_) {
+      links_.begin(graph_, runs_, meeting, graph_.meeting(node), seconds, now, foresee_communication());
+      return;
+    }
+    for (const Node member : graph_.meeting(node)) {
+      links_.begin(graph_, runs_, member, std::span(&member, 1), runs_[at(member)].cost.seconds, now,
+                   foresee_communication());
+      use_cores(member, 1);
+      under_way_.push_back(member);
+    }
+  }
+
+  /// `which` is a meeting; with shared cores, a member of one.
+  SharedLinks::Schedule foresee_communication() {
+    return [this](std::int32_t which, double end) { ends_.push({end, ++events_, -1, which}); };
+  }
+
+  /// What communication takes of its rank's cores.
+  void use_cores(Node node, int sign) {
+    const TaskCost& cost = runs_[at(node)].cost;
+    cores_->communicate(graph_.rank_of(node), cost.link, cost.compute_share, sign);
+  }
+
+  void share_cores(double now) {
+    if (!cores_) {
+      return;
+    }
+    cores_->share_anew(now, [&](Node node, double end) { ends_.push({end, ++events_, node, -1}); });
+    for (const Node node : under_way_) {
+      const std::span<const Node> members = graph_.meeting(node);
+      const auto computing = static_cast<double>(std::ranges::count_if(
+          members, [&](Node member) { return cores_->computes(graph_.rank_of(member)); }));
+      const TaskCost& cost = runs_[at(node)].cost;
+      const double part = computing / static_cast<double>(members.size());
+      const double seconds = cost.seconds + part * (std::max(cost.busy_seconds, cost.seconds) - cost.seconds);
+      links_.set_factor(node, seconds > 0.0 ? cost.seconds / seconds : 1.0, now, foresee_communication());
+    }
   }
 
   /// Moves on to when the next tasks end, which are then in `ending_`.
@@ -179,13 +224,23 @@ class Simulator {
       const End end = ends_.top();
       ends_.pop();
       if (end.meeting < 0) {
+        if (cores_ && graph_.task(end.node).stream == Stream::compute) {
+          if (!cores_->ends(graph_, end.node, end.time)) {
+            continue;  // its share changed since
+          }
+          cores_->end(graph_, end.node);
+        }
         ending_.push_back(end.node);
       } else if (links_.ends(end.meeting, end.time)) {
-        links_.end(end.meeting, end.time, [&](std::int32_t which, double time) {
-          ends_.push({time, ++events_, -1, which});
-        });
-        const auto& members = graph_.meetings()[at(end.meeting)];
-        ending_.insert(ending_.end(), members.begin(), members.end());
+        links_.end(end.meeting, end.time, foresee_communication());
+        if (cores_) {
+          use_cores(end.meeting, -1);
+          std::erase(under_way_, end.meeting);
+          ending_.push_back(end.meeting);
+        } else {
+          const auto& members = graph_.meetings()[at(end.meeting)];
+          ending_.insert(ending_.end(), members.begin(), members.end());
+        }
       } else {
         continue;  // it got another share of its link since
       }
@@ -208,7 +263,7 @@ class Simulator {
     double time;
     std::int64_t number;  // earlier events first
     Node node;
-    std::int32_t meeting;
+    std::int32_t meeting;  // with shared cores, the member of one that ends
 
     bool operator>(const End& other) const {
       return time != other.time ? time > other.time : number > other.number;
@@ -221,6 +276,8 @@ class Simulator {
   std::vector<std::int32_t> missing_;  // by node: what it still waits for
   std::vector<std::int32_t> absent_;   // by meeting: members that have not reached it
   SharedLinks links_;
+  std::optional<SharedCores> cores_;
+  std::vector<Node> under_way_;  // with shared cores: communication
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
   std::int64_t events_ = 0;
   std::vector<Node> ending_;

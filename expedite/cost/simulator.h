@@ -5,9 +5,11 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "expedite/cost/cluster.h"
 #include "expedite/schedule/schedule.h"
 #include "expedite/tracing/trace_json.h"
 
@@ -20,6 +22,10 @@ struct TaskCost {
   double seconds = 0.0;    // of communication: from when all members have reached it, with its links alone
   std::int64_t bytes = 0;  // of communication: for the trace
   int link = -1;           // the shared link that communication uses, below kSharedLinks; -1: none
+  // Of communication with SimulationOptions::cores: what it takes while its members compute, and the part of
+  // a member's cores that is left to compute meanwhile.
+  double busy_seconds = 0.0;
+  double compute_share = 1.0;
 };
 
 /// What a task of a rank costs. A communication takes as long as its slowest member says.
@@ -31,10 +37,19 @@ struct RankClass {
   int multiplicity = 1;  // ranks in all
 };
 
+/// Where the simulated ranks compute, and what of each other's cores they may use.
+struct Cores {
+  std::vector<int> node_of;  // by simulated rank
+  CoreSharing sharing = {};
+};
+
 struct SimulationOptions {
   bool contention = false;  // what is under way in one direction of a rank's link shares its bandwidth
   bool events = false;      // keep what ran when
   bool memory = false;      // keep what was held when
+  // Compute and communication share cores (SharedCores), and each member of a communication ends at a time of
+  // its own.
+  std::optional<Cores> cores = std::nullopt;
 };
 
 /// Compute had nothing to run from begin to end because a communication was not done.

@@ -32,8 +32,39 @@ YamlFields::YamlFields(const YAML::Node& node, std::string path, const YamlSourc
 }
 
 std::int64_t YamlFields::count(const std::string& key) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 53;
+  return to_count(take(key), key);
+}
+
+double YamlFields::positive(const std::string& key) {
+  return to_positive(take(key), key);
+}
+
+std::vector<std::int64_t> YamlFields::counts(const std::string& key) {
   const YAML::Node value = take(key);
+  if (!value.IsSequence()) {
+    refuse(value, key, "a list of integers >= 1");
+  }
+  std::vector<std::int64_t> items;
+  for (const auto& item : value) {
+    items.push_back(to_count(item, key));
+  }
+  return items;
+}
+
+std::vector<double> YamlFields::positives(const std::string& key) {
+  const YAML::Node value = take(key);
+  if (!value.IsSequence()) {
+    refuse(value, key, "a list of numbers > 0");
+  }
+  std::vector<double> items;
+  for (const auto& item : value) {
+    items.push_back(to_positive(item, key));
+  }
+  return items;
+}
+
+std::int64_t YamlFields::to_count(const YAML::Node& value, const std::string& key) const {
+  constexpr std::int64_t kMost = std::int64_t{1} << 53;
   const auto json = value.IsScalar() ? to_json(value, *source_) : nlohmann::json();
   if (!json.is_number_integer() || json < 1 || json > kMost) {
     refuse(value, key, "an integer >= 1");
@@ -41,8 +72,7 @@ std::int64_t YamlFields::count(const std::string& key) {
   return json.get<std::int64_t>();
 }
 
-double YamlFields::positive(const std::string& key) {
-  const YAML::Node value = take(key);
+double YamlFields::to_positive(const YAML::Node& value, const std::string& key) const {
   const auto json = value.IsScalar() ? to_json(value, *source_) : nlohmann::json();
   if (!json.is_number() || json.get<double>() <= 0.0) {
     refuse(value, key, "a number > 0");
@@ -64,6 +94,11 @@ std::string YamlFields::choice(const std::string& key, const std::vector<std::st
     refuse(value, key, join_choices(choices));
   }
   return value.Scalar();
+}
+
+YamlFields YamlFields::map(const std::string& key) {
+  const YAML::Node value = take(key);
+  return {value, path_of(key), *source_};
 }
 
 std::vector<YamlFields> YamlFields::list(const std::string& key) {

@@ -23,9 +23,13 @@ class YamlFields {
   [[nodiscard]] std::int64_t count(const std::string& key);
   /// A finite number above 0.
   [[nodiscard]] double positive(const std::string& key);
+  /// Lists of such numbers.
+  [[nodiscard]] std::vector<std::int64_t> counts(const std::string& key);
+  [[nodiscard]] std::vector<double> positives(const std::string& key);
   [[nodiscard]] std::string text(const std::string& key);
   /// One of `choices`.
   [[nodiscard]] std::string choice(const std::string& key, const std::vector<std::string>& choices);
+  [[nodiscard]] YamlFields map(const std::string& key);
   /// A list of maps.
   [[nodiscard]] std::vector<YamlFields> list(const std::string& key);
   /// Throws Error if the map has a key that nobody has taken.
@@ -34,6 +38,8 @@ class YamlFields {
  private:
   YAML::Node take(const std::string& key);
   [[nodiscard]] std::string path_of(const std::string& key) const;
+  [[nodiscard]] std::int64_t to_count(const YAML::Node& value, const std::string& key) const;
+  [[nodiscard]] double to_positive(const YAML::Node& value, const std::string& key) const;
   [[noreturn]] void refuse(const YAML::Node& value, const std::string& key, const std::string& legal) const;
 
   const YamlSource* source_;

@@ -90,15 +90,18 @@ void Engine::run_moe_layer(const StepShape& shape, const StepRunner::Input& inpu
 }
 
 ExpertShard expert_shard(const ModelConfig& config, const comm::ProcessGrid& grid) {
-  const comm::GridLayout& layout = grid.layout();
+  return expert_shard(config, grid.layout(), grid.rank());
+}
+
+ExpertShard expert_shard(const ModelConfig& config, const comm::GridLayout& layout, int rank) {
   ExpertShard shard;
   shard.first_expert.clear();
-  for (int rank = 0; rank < layout.expert_parallel_size(); ++rank) {
+  for (int member = 0; member < layout.expert_parallel_size(); ++member) {
     shard.first_expert.push_back(
-        comm::expert_range(config.experts, layout.expert_parallel_size(), rank).begin);
+        comm::expert_range(config.experts, layout.expert_parallel_size(), member).begin);
   }
   shard.first_expert.push_back(config.experts);
-  shard.ep_rank = layout.expert_parallel_rank(grid.rank());
+  shard.ep_rank = layout.expert_parallel_rank(rank);
   return shard;
 }
 

@@ -71,6 +71,8 @@ class Engine {
 
 /// The experts of this rank.
 [[nodiscard]] ExpertShard expert_shard(const ModelConfig& config, const comm::ProcessGrid& grid);
+/// Those of a rank.
+[[nodiscard]] ExpertShard expert_shard(const ModelConfig& config, const comm::GridLayout& layout, int rank);
 
 /// Cores that each rank of this node owns, at least one: for EngineOptions::threads. Pinned ranks count the
 /// cores they are pinned to.

@@ -106,6 +106,9 @@ Bucket* Parameters::bucket(int layer, bool expert) {
 }
 
 void Parameters::allocate(MemoryPool& pool) {
+  if (state_ == State::shapes) {
+    return;
+  }
   const auto take = [&](std::int64_t elements, DType dtype, MemoryCategory category) {
     Buffer& buffer = storage_.emplace_back(pool.allocate(elements * size_of(dtype), category));
     const TensorView view = buffer.view(dtype, {elements});
@@ -119,7 +122,7 @@ void Parameters::allocate(MemoryPool& pool) {
     }
     TensorView exp_avg;
     TensorView exp_avg_sq;
-    if (state_ != State::weights) {
+    if (state_ >= State::gradients) {
       bucket.gradients = take(total, DType::f32, MemoryCategory::gradients);
     }
     if (state_ == State::training) {
@@ -134,7 +137,7 @@ void Parameters::allocate(MemoryPool& pool) {
       };
       const DType dtype = parameter->weight.dtype();
       parameter->weight = take(elements, dtype, MemoryCategory::weights).reshape(parameter->shape);
-      if (state_ != State::weights) {
+      if (state_ >= State::gradients) {
         parameter->gradient = part(bucket.gradients);
       }
       if (state_ == State::training) {

@@ -91,12 +91,13 @@ struct CheckpointTensor {
   std::vector<float>* bias = nullptr;  // a selection bias instead of a parameter
 };
 
-enum class State : std::uint8_t { weights, gradients, training };  // each includes those before it
+/// What there is besides shapes; each includes those before it.
+enum class State : std::uint8_t { shapes, weights, gradients, training };
 
 class Parameters {
  public:
-  /// Allocates; all is zero. `training` is what the optimizer needs too: masters and moments. dtype: f32 or
-  /// bf16.
+  /// Allocates; all is zero. With `shapes` nothing is: tensors have no memory. `training` is what the
+  /// optimizer needs too: masters and moments. dtype: f32 or bf16.
   Parameters(const ModelConfig& config, DType dtype, ExpertShard shard, State state, MemoryPool& pool);
   Parameters(const Parameters&) = delete;
   Parameters& operator=(const Parameters&) = delete;

@@ -48,16 +48,16 @@ cost::Cluster quick_cluster(const comm::ProcessGrid& grid, int threads) {
   return cluster;
 }
 
-cost::DispatchCase dispatch_case(const ModelConfig& config, const comm::ProcessGrid& grid, DType dtype,
-                                 std::int64_t tokens, std::int64_t chunks) {
+cost::DispatchCase dispatch_case(const ModelConfig& config, const comm::Placement& placement, int rank,
+                                 DType dtype, std::int64_t tokens, std::int64_t chunks) {
   cost::DispatchCase layer{.routing = {.experts = config.experts, .topk = config.experts_per_token}};
-  const int ranks = grid.layout().expert_parallel_size();
+  const int ranks = placement.layout.expert_parallel_size();
   for (std::int64_t expert = 0; expert < config.experts; ++expert) {
     layer.rank_of_expert.push_back(comm::expert_owner(config.experts, ranks, expert));
   }
   std::map<int, int> numbers;  // the group may be on some of the nodes only
-  for (const int rank : grid.layout().expert_parallel_ranks(grid.rank())) {
-    const auto [node, added] = numbers.emplace(grid.node_of(rank), static_cast<int>(numbers.size()));
+  for (const int member : placement.layout.expert_parallel_ranks(rank)) {
+    const auto [node, added] = numbers.emplace(placement.node(member), static_cast<int>(numbers.size()));
     layer.node_of_rank.push_back(node->second);
   }
   layer.tokens = tokens;
@@ -67,9 +67,9 @@ cost::DispatchCase dispatch_case(const ModelConfig& config, const comm::ProcessG
   return layer;
 }
 
-cost::ExpertLayer expert_layer(const ModelConfig& config, const comm::ProcessGrid& grid, DType dtype,
-                               std::int64_t tokens, const schedule::EpPlan& plan) {
-  return {.dispatch = dispatch_case(config, grid, dtype, tokens, 1),
+cost::ExpertLayer expert_layer(const ModelConfig& config, const comm::Placement& placement, int rank,
+                               DType dtype, std::int64_t tokens, const schedule::EpPlan& plan) {
+  return {.dispatch = dispatch_case(config, placement, rank, dtype, tokens, 1),
           .ffn = config.moe_intermediate_size,
           .shared_ffn = config.shared_expert_intermediate_size,
           .dtype = dtype,
@@ -104,10 +104,23 @@ void probe_links(const comm::ProcessGrid& grid, const comm::LinkProbeOptions& op
 }
 
 double agree(const comm::Communicator& world, double measured) {
-  std::vector<double> all = comm::all_gather(world, measured);
-  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
-  std::nth_element(all.begin(), middle, all.end());
-  return to_four_digits(*middle);
+  agree(world, std::span(&measured, 1));
+  return measured;
+}
+
+void agree(const comm::Communicator& world, std::span<double> measured) {
+  const auto ranks = static_cast<std::size_t>(world.size());
+  std::vector<double> all(measured.size() * ranks);
+  comm::all_gather_bytes(world, std::as_bytes(measured), std::as_writable_bytes(std::span(all)));
+  std::vector<double> of_ranks(ranks);
+  for (std::size_t i = 0; i < measured.size(); ++i) {
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      of_ranks[rank] = all[rank * measured.size() + i];
+    }
+    const auto middle = of_ranks.begin() + static_cast<std::ptrdiff_t>(ranks / 2);
+    std::nth_element(of_ranks.begin(), middle, of_ranks.end());
+    measured[i] = to_four_digits(*middle);
+  }
 }
 
 }  // namespace expedite::model

@@ -18,14 +18,16 @@ namespace expedite::model {
 /// same on all ranks.
 [[nodiscard]] cost::Cluster quick_cluster(const comm::ProcessGrid& grid, int threads);
 
-/// A model's MoE layer on the grid's expert-parallel group, as cost::choose_dispatcher takes it: `tokens` per
-/// rank and micro-batch, of `dtype`, in `chunks` chunks, chosen evenly.
-[[nodiscard]] cost::DispatchCase dispatch_case(const ModelConfig& config, const comm::ProcessGrid& grid,
-                                               DType dtype, std::int64_t tokens, std::int64_t chunks);
+/// A model's MoE layer on the expert-parallel group of `rank`, as cost::choose_dispatcher takes it: `tokens`
+/// per rank and micro-batch, of `dtype`, in `chunks` chunks, chosen evenly.
+[[nodiscard]] cost::DispatchCase dispatch_case(const ModelConfig& config, const comm::Placement& placement,
+                                               int rank, DType dtype, std::int64_t tokens,
+                                               std::int64_t chunks);
 
 /// The same with the experts' work and the plan whose chunks are to be chosen.
-[[nodiscard]] cost::ExpertLayer expert_layer(const ModelConfig& config, const comm::ProcessGrid& grid,
-                                             DType dtype, std::int64_t tokens, const schedule::EpPlan& plan);
+[[nodiscard]] cost::ExpertLayer expert_layer(const ModelConfig& config, const comm::Placement& placement,
+                                             int rank, DType dtype, std::int64_t tokens,
+                                             const schedule::EpPlan& plan);
 
 /// Adds the rates of these products, some 5 ms each. Collective; the same on all ranks.
 void probe_products(const comm::ProcessGrid& grid, int threads, DType dtype,
@@ -37,5 +39,7 @@ void probe_links(const comm::ProcessGrid& grid, const comm::LinkProbeOptions& op
 
 /// The median of what the ranks measured, to the four digits that a measurement is good for. Collective.
 [[nodiscard]] double agree(const comm::Communicator& world, double measured);
+/// The same of each of several numbers, in place.
+void agree(const comm::Communicator& world, std::span<double> measured);
 
 }  // namespace expedite::model

@@ -51,44 +51,7 @@ StepRunner::StepRunner(Parameters& parameters, const comm::ProcessGrid& grid, Me
 }
 
 schedule::StepSpec StepRunner::spec(int rank, const StepShape& shape) const {
-  const comm::GridLayout& layout = grid_.layout();
-  const std::vector<int> ep_ranks = layout.expert_parallel_ranks(rank);
-  schedule::StepSpec spec;
-  spec.rank = rank;
-  spec.groups = {{"world", layout.world_ranks()},
-                 {"ep", ep_ranks},
-                 {"expert_dp", layout.expert_data_parallel_ranks(rank)},
-                 {"ep_node", {}}};
-  for (const int other : ep_ranks) {
-    if (grid_.node_of(other) == grid_.node_of(rank)) {
-      spec.groups[schedule::kNodeGroup].ranks.push_back(other);
-    }
-  }
-  spec.ep_plan = ep_plan_;
-  schedule::Chunking& chunking = spec.ep_plan.chunking;
-  if (chunking.chunk_size > 0) {
-    chunking.chunks = static_cast<int>(
-        std::max<std::int64_t>(1, (shape.tokens + chunking.chunk_size - 1) / chunking.chunk_size));
-  }
-  // Collectives over the world share this stream, so all ranks must choose the same: the widest that any
-  // group needs.
-  spec.expert_parallel_stream = grid_.nodes() > 1 ? schedule::Stream::inter : schedule::Stream::intra;
-  spec.sparse = config_.sparse;
-  spec.micro_batches = shape.micro_batches;
-  spec.training = shape.training;
-  spec.update = shape.update;
-  spec.batch_aux_loss = shape.batch_aux_loss;
-  spec.tokens = shape.tokens;
-  spec.hidden_size = config_.hidden_size;
-  spec.qkv_size = config_.qkv_size();
-  spec.query_size = config_.query_size();
-  spec.intermediate_size = config_.intermediate_size;
-  spec.moe_intermediate_size = config_.moe_intermediate_size;
-  spec.shared_expert_intermediate_size = config_.shared_expert_intermediate_size;
-  spec.experts = config_.experts;
-  spec.experts_per_token = config_.experts_per_token;
-  spec.element_bytes = size_of(dtype_);
-  return spec;
+  return step_spec(config_, dtype_, ep_plan_, grid_.placement(), rank, shape);
 }
 
 void StepRunner::begin(const schedule::StepSpec& spec, const schedule::Schedule& schedule, Input input,

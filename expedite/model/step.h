@@ -15,22 +15,13 @@
 #include "expedite/model/balance.h"
 #include "expedite/model/micro_batch.h"
 #include "expedite/model/parameters.h"
+#include "expedite/model/step_spec.h"
 #include "expedite/moe/dispatch_plan.h"
 #include "expedite/runtime/task_runner.h"
 #include "expedite/schedule/role.h"
 #include "expedite/schedule/train_step.h"
 
 namespace expedite::model {
-
-/// What the schedule of a step depends on.
-struct StepShape {
-  int micro_batches = 1;
-  bool training = true;  // false: forward and loss only
-  bool update = true;    // false: stop at the reduced gradients
-  bool batch_aux_loss = false;
-  std::int64_t tokens = 0;  // the most that a micro-batch of a rank has; the same on all ranks
-  bool operator==(const StepShape&) const = default;
-};
 
 struct StepOptions {
   BalanceOptions balance;

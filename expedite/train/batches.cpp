@@ -4,13 +4,17 @@
 
 namespace expedite::train {
 
+std::int64_t micro_batch_count(std::int64_t sequences, std::int64_t micro_batch_size, int ranks) {
+  const std::int64_t most = (sequences + ranks - 1) / ranks;
+  return (most + micro_batch_size - 1) / micro_batch_size;
+}
+
 StepBatch distribute(std::span<const std::int32_t> tokens, std::span<const Window> windows,
                      std::int64_t micro_batch_size, int rank, int ranks) {
   const auto count = static_cast<std::int64_t>(windows.size());
   const std::int64_t share = count / ranks;
   const std::int64_t longer = count % ranks;
-  const std::int64_t most = share + (longer > 0 ? 1 : 0);
-  const std::int64_t micro_batches = (most + micro_batch_size - 1) / micro_batch_size;
+  const std::int64_t micro_batches = micro_batch_count(count, micro_batch_size, ranks);
 
   StepBatch step;
   step.micro_batches.resize(static_cast<std::size_t>(micro_batches));

@@ -22,6 +22,10 @@ struct StepBatch {
   }
 };
 
+/// Of every rank's share of a step of `sequences` sequences.
+[[nodiscard]] std::int64_t micro_batch_count(std::int64_t sequences, std::int64_t micro_batch_size,
+                                             int ranks);
+
 /// Splits windows of `tokens` into equal consecutive shares, one per rank (the first shares one longer where
 /// they do not divide), and each share into micro-batches of `micro_batch_size` sequences. Every rank has the
 /// same number of micro-batches; some may be empty.

@@ -24,31 +24,47 @@ schedule::Dispatcher dispatcher_of(Dispatcher dispatcher) {
   return schedule::Dispatcher::alltoall;
 }
 
-/// Fills in what the configuration leaves to measurement.
-void choose(const TrainConfig& config, const model::ModelConfig& model, const comm::ProcessGrid& grid,
-            int threads, schedule::EpPlan& plan) {
+schedule::EpPlan plan_as_asked(const TrainConfig& config) {
   const TrainConfig::EpPlan& wanted = config.parallel.ep_plan;
-  const bool dispatcher = wanted.dispatcher == Dispatcher::automatic;
-  const bool chunks = wanted.moe_num_chunks.automatic;
-  if ((!dispatcher && !chunks) || grid.layout().expert_parallel_size() == 1) {
-    return;  // where nothing travels, one chunk of the simplest dispatcher is best
-  }
-  cost::Cluster cluster = model::quick_cluster(grid, threads);
+  const bool counted = wanted.moe_num_chunks.automatic || wanted.moe_num_chunks.chunks > 0;
+  schedule::EpPlan plan;
+  plan.dispatcher = dispatcher_of(wanted.dispatcher);
+  plan.pipeline = wanted.moe_chunk_pipeline;
+  plan.window = static_cast<int>(wanted.moe_chunk_window);
+  plan.recompute = wanted.chunk_moe_recompute;
+  plan.chunking.chunks = static_cast<int>(std::max<std::int64_t>(1, wanted.moe_num_chunks.chunks));
+  plan.chunking.chunk_size = counted ? 0 : wanted.moe_chunk_size;
+  return plan;
+}
+
+/// Where nothing travels, one chunk of the simplest dispatcher is best.
+bool leaves_choice(const TrainConfig& config, const comm::GridLayout& layout) {
+  const TrainConfig::EpPlan& wanted = config.parallel.ep_plan;
+  return (wanted.dispatcher == Dispatcher::automatic || wanted.moe_num_chunks.automatic) &&
+         layout.expert_parallel_size() > 1;
+}
+
+/// Fills in what the configuration leaves to measurement. `measure(sizes)` is called before the rates of
+/// products are read.
+template <typename Measure>
+void choose(const TrainConfig& config, const model::ModelConfig& model, const comm::Placement& placement,
+            int rank, const cost::Cluster& cluster, const Measure& measure, schedule::EpPlan& plan) {
+  const TrainConfig::EpPlan& wanted = config.parallel.ep_plan;
   const std::int64_t tokens = config.train.micro_batch_size * config.data.seq_length;
-  if (dispatcher) {
+  if (wanted.dispatcher == Dispatcher::automatic) {
     const cost::DispatcherChoice choice = cost::choose_dispatcher(
-        cluster, model::dispatch_case(model, grid, config.dtype, tokens, plan.chunking.chunks));
+        cluster, model::dispatch_case(model, placement, rank, config.dtype, tokens, plan.chunking.chunks));
     plan.dispatcher = choice.dispatcher;
-    if (grid.rank() == 0) {
+    if (rank == 0) {
       spdlog::info("dispatcher {}", choice.reason);
     }
   }
-  if (chunks) {
-    const cost::ExpertLayer layer = model::expert_layer(model, grid, config.dtype, tokens, plan);
-    model::probe_products(grid, threads, config.dtype, cost::products_of(layer), cluster);
+  if (wanted.moe_num_chunks.automatic) {
+    const cost::ExpertLayer layer = model::expert_layer(model, placement, rank, config.dtype, tokens, plan);
+    measure(cost::products_of(layer));
     const cost::ChunkChoice choice = cost::choose_chunks(cluster, layer);
     plan.chunking.chunks = choice.chunks;
-    if (grid.rank() == 0) {
+    if (rank == 0) {
       spdlog::info("moe_num_chunks {}", choice.reason);
     }
   }
@@ -64,14 +80,27 @@ schedule::EpPlan ep_plan(const TrainConfig& config, const model::ModelConfig& mo
     spdlog::warn("moe_num_chunks and moe_chunk_size = {} are both given: moe_num_chunks counts",
                  wanted.moe_chunk_size);
   }
-  schedule::EpPlan plan;
-  plan.dispatcher = dispatcher_of(wanted.dispatcher);
-  plan.pipeline = wanted.moe_chunk_pipeline;
-  plan.window = static_cast<int>(wanted.moe_chunk_window);
-  plan.recompute = wanted.chunk_moe_recompute;
-  plan.chunking.chunks = static_cast<int>(std::max<std::int64_t>(1, wanted.moe_num_chunks.chunks));
-  plan.chunking.chunk_size = counted ? 0 : wanted.moe_chunk_size;
-  choose(config, model, grid, threads, plan);
+  schedule::EpPlan plan = plan_as_asked(config);
+  if (leaves_choice(config, grid.layout())) {
+    cost::Cluster cluster = model::quick_cluster(grid, threads);
+    choose(
+        config, model, grid.placement(), grid.rank(), cluster,
+        [&](const std::vector<cost::ProductSize>& sizes) {
+          model::probe_products(grid, threads, config.dtype, sizes, cluster);
+        },
+        plan);
+  }
+  plan.taper();
+  return plan;
+}
+
+schedule::EpPlan ep_plan(const TrainConfig& config, const model::ModelConfig& model,
+                         const comm::Placement& placement, const cost::Cluster& cluster) {
+  schedule::EpPlan plan = plan_as_asked(config);
+  if (leaves_choice(config, placement.layout)) {
+    choose(
+        config, model, placement, 0, cluster, [](const std::vector<cost::ProductSize>&) {}, plan);
+  }
   plan.taper();
   return plan;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "expedite/comm/process_grid.h"
+#include "expedite/cost/cluster.h"
 #include "expedite/model/config.h"
 #include "expedite/schedule/ep_plan.h"
 #include "expedite/train/config.h"
@@ -13,5 +14,10 @@ namespace expedite::train {
 /// grid's world; the same on all ranks.
 [[nodiscard]] schedule::EpPlan ep_plan(const TrainConfig& config, const model::ModelConfig& model,
                                        const comm::ProcessGrid& grid, int threads);
+
+/// The same for ranks that do not run: what is left to measurement is chosen from what was measured of the
+/// cluster.
+[[nodiscard]] schedule::EpPlan ep_plan(const TrainConfig& config, const model::ModelConfig& model,
+                                       const comm::Placement& placement, const cost::Cluster& cluster);
 
 }  // namespace expedite::train

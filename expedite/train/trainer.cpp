@@ -180,6 +180,10 @@ void Trainer::count_step(std::int64_t step, const StepReport& report) {
            {"exposed_communication", exposed},
            {"peak_bytes", training_.peak_bytes()},
            {"lr", report.learning_rate}};
+  const TrainConfig::Trace& trace = config_.trace;
+  if (step + 1 >= trace.first_step && step + 1 < trace.first_step + trace.steps) {
+    line_["expert_loads"] = result.expert_loads;
+  }
 }
 
 void Trainer::show_progress(std::int64_t done) {

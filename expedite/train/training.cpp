@@ -14,6 +14,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+}  // namespace
+
 model::BalanceOptions balance_options(const TrainConfig::Moe& moe) {
   model::BalanceOptions balance;
   if (moe.router_load_balancing_type == LoadBalancing::aux_loss) {
@@ -25,8 +27,6 @@ model::BalanceOptions balance_options(const TrainConfig::Moe& moe) {
   balance.z_coefficient = moe.z_loss_coeff;
   return balance;
 }
-
-}  // namespace
 
 TrainingText::TrainingText(const TrainConfig& config)
     : tokenizer(make_tokenizer(config.data.tokenizer)),

@@ -23,6 +23,8 @@ struct TrainingText {
   TokenStream validation;
 };
 
+[[nodiscard]] model::BalanceOptions balance_options(const TrainConfig::Moe& moe);
+
 /// What one optimizer step did.
 struct StepReport {
   model::StepResult result;            // over all ranks, the same on all

@@ -25,7 +25,7 @@ TEST(QuickCluster, IsEnoughToChooseADispatcher) {
   config.experts = 8;
   config.experts_per_token = 2;
   config.hidden_size = 32;
-  const cost::DispatchCase layer = dispatch_case(config, grid, DType::bf16, 64, 2);
+  const cost::DispatchCase layer = dispatch_case(config, grid.placement(), grid.rank(), DType::bf16, 64, 2);
   EXPECT_EQ(layer.node_of_rank, std::vector<int>(static_cast<std::size_t>(world.size()), 0));
   EXPECT_EQ(layer.rank_of_expert.front(), 0);
   EXPECT_EQ(layer.rank_of_expert.back(), world.size() - 1);

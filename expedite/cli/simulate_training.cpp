@@ -1,0 +1,58 @@
+#include "expedite/cli/simulate_training.h"
+
+#include <fmt/core.h>
+
+#include <optional>
+
+#include "expedite/cli/text_file.h"
+#include "expedite/cost/cluster.h"
+#include "expedite/tracing/trace_json.h"
+#include "expedite/train/measured_run.h"
+#include "expedite/train/prediction.h"
+#include "expedite/train/prediction_table.h"
+
+namespace expedite::cli {
+
+void add_simulate_training_options(CLI::App& command, SimulateTraining& options) {
+  command.add_option(
+      "CONFIG", options.config,
+      "A configuration of `expedite train`, whose step is simulated on the cluster that --cluster "
+      "FILE says `expedite probe` has measured");
+  command.add_option("--set", options.overrides, "Override a key of the configuration: key.path=value")
+      ->take_all()
+      ->expected(1)
+      ->allow_extra_args(false);
+  command.add_option("--measured", options.measured,
+                     "The folder of a run of CONFIG: take its experts' loads, and compare");
+}
+
+int simulate_training(const SimulateTraining& options, const std::string& cluster_file) {
+  const train::TrainConfig config = train::read_config(options.config, options.overrides);
+  const cost::Cluster cluster = cost::read_cluster(cluster_file);
+  model::StepCase step = train::step_case(config, cluster);
+  if (!options.measured.empty()) {
+    step.expert_loads = train::measured_loads(options.measured);
+  }
+  const train::Prediction prediction = train::predict(step, cluster);
+  std::optional<train::MeasuredRun> run;
+  if (!options.measured.empty()) {
+    run = train::read_run(options.measured, prediction.schedules);
+  }
+  fmt::print("{} on {}: {} node{} of {} rank{}, expert parallel {}, {}, {} chunk{}\n\n", options.config,
+             cluster.name, cluster.nodes, cluster.nodes == 1 ? "" : "s", cluster.ranks_per_node,
+             cluster.ranks_per_node == 1 ? "" : "s", step.placement.layout.expert_parallel_size(),
+             name_of(step.plan.dispatcher), step.plan.chunking.chunks,
+             step.plan.chunking.chunks == 1 ? "" : "s");
+  fmt::print("{}", train::prediction_table(prediction, run));
+  if (!options.trace.empty()) {
+    tracing::write_chrome_trace(options.trace, cost::traces_of(prediction.simulation));
+    fmt::print("\nwrote {}\n", options.trace);
+  }
+  if (!options.json.empty()) {
+    constexpr int kIndent = 2;
+    write_text_file(options.json, train::prediction_json(prediction, run).dump(kIndent) + "\n");
+  }
+  return 0;
+}
+
+}  // namespace expedite::cli

@@ -1,0 +1,49 @@
+#include "expedite/train/prediction.h"
+
+#include "expedite/base/error.h"
+#include "expedite/schedule/verify.h"
+#include "expedite/train/batches.h"
+#include "expedite/train/ep_plan.h"
+#include "expedite/train/model_source.h"
+#include "expedite/train/tokenizer.h"
+#include "expedite/train/training.h"
+
+namespace expedite::train {
+
+model::StepCase step_case(const TrainConfig& config, const cost::Cluster& cluster) {
+  const auto ranks = static_cast<int>(cluster.ranks());
+  const std::int64_t wanted = config.parallel.expert_parallel_size;
+  const comm::GridLayout layout(ranks, wanted > 0 ? static_cast<int>(wanted) : ranks);
+  const std::int64_t threads = config.runtime.threads_per_rank;
+  require(threads == 0 || threads == cluster.devices.front().cores,
+          "runtime.threads_per_rank = {}, but the cluster {} was measured with {} cores of each rank",
+          threads, cluster.name, cluster.devices.front().cores);
+  const std::int64_t micro_batches =
+      micro_batch_count(config.train.global_batch_size, config.train.micro_batch_size, ranks);
+  model::StepCase step{.config = model_of(config, make_tokenizer(config.data.tokenizer)->vocab_size()),
+                       .dtype = config.dtype,
+                       .placement = comm::even_placement(layout, static_cast<int>(cluster.ranks_per_node)),
+                       .sequence_length = config.data.seq_length,
+                       .balance = balance_options(config.moe)};
+  step.shape = {.micro_batches = static_cast<int>(micro_batches),
+                .batch_aux_loss = step.balance.aux_loss == model::AuxLoss::batch,
+                .tokens = config.train.global_batch_size * config.data.seq_length / ranks / micro_batches};
+  step.plan = ep_plan(config, step.config, step.placement, cluster);
+  return step;
+}
+
+Prediction predict(const model::StepCase& step, const cost::Cluster& cluster) {
+  Prediction prediction{.schedules = build_schedules(step),
+                        .tokens = step.shape.tokens * step.shape.micro_batches * step.ranks()};
+  std::vector<cost::RankClass> ranks;
+  for (const schedule::Schedule& schedule : prediction.schedules) {
+    ranks.push_back({&schedule});
+  }
+  const model::TaskCosts costs(step, cluster);
+  cost::SimulationOptions options{.contention = true, .events = true, .memory = true};
+  options.cores = cost::Cores{.node_of = step.placement.node_of, .sharing = cluster.sharing};
+  prediction.simulation = cost::simulate(ranks, std::cref(costs), options);
+  return prediction;
+}
+
+}  // namespace expedite::train
