@@ -20,7 +20,9 @@ struct PlanOptions {
   PlanInputs inputs;
   std::int64_t top = 10;
   double memory_limit_gib = 0.0;
+  std::int64_t simulated = 10;
   std::string json;
+  std::string trace;
   std::string explain;
   std::string emit;
   bool exhaustive = false;
@@ -84,14 +86,20 @@ int run_plan(const PlanOptions& options) {
   if (terminal) {
     fmt::print(stderr, "\r{:60}\r", "");
   }
-  fmt::print("{}", plan::describe(result, memory_limit));
+  const std::vector<plan::Finalist> finalists =
+      plan::simulate_finalists(context, result.best, options.simulated, search.threads);
+  fmt::print("{}", plan::describe(result, finalists, memory_limit));
   if (!options.json.empty()) {
-    write_text_file(options.json, plan::to_json(result));
+    write_text_file(options.json, plan::to_json(result, finalists));
   }
-  if (result.best.empty()) {
+  if (finalists.empty()) {
     return 1;
   }
-  emit(options, result.best.front().strategy, model);
+  const plan::Strategy& best = finalists.front().candidate.strategy;
+  if (!options.trace.empty()) {
+    tracing::write_chrome_trace(options.trace, plan::simulate_step(context, best, true).traces);
+  }
+  emit(options, best, model);
   return 0;
 }
 
@@ -107,7 +115,12 @@ void add_plan_command(CLI::App& app, Context& context) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1000}));
   command->add_option("--memory-limit", options->memory_limit_gib, "GiB of a device; all of it if not given")
       ->check(number_within(0.001, 1e6));
+  command->add_option("--simulate", options->simulated, "How many of them to simulate and order by it")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000}));
   command->add_option("--json", options->json, "Write the result to this file");
+  command->add_option("--trace", options->trace,
+                      "Write the simulated step of the best for Perfetto to this file");
   command->add_option("--explain", options->explain, "Cost this one: tp=8,pp=16,vpp=2,ep=32,...");
   command
       ->add_option("--emit", options->emit,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "expedite/cost/chunk_overlap.h"
+#include "expedite/cost/pair_overlap.h"
 
 namespace expedite::plan {
 namespace {
@@ -237,7 +238,10 @@ class LayerCoster {
         exposed(one_way, experts.input_grad.total() + rows.input_grad.total(), experts.weight_grad.total(),
                 shared.input_grad.total() + layer_[Operation::attention].weight_grad.total(),
                 shared.weight_grad.total());
+    layer_.uncovered_backward = exposed(one_way, experts.input_grad.total() + rows.input_grad.total(), 0.0,
+                                        shared.input_grad.total(), 0.0);
     if (strategy_.chunks == 1) {
+      layer_.uncovered_backward = 2.0 * one_way * share;
       layer_.exposed_forward = layer_.exposed_backward = 2.0 * one_way * share;
     } else {
       layer_.exposed_forward = layer_.covered_forward;
@@ -334,6 +338,53 @@ class LayerCoster {
   OperationTimes* at_ = &layer_.times[0];  // the operation that is being costed
 };
 
+/// As schedule::StageTasks cuts a layer.
+cost::PairTimes pair_times(const LayerOperations& layer, bool recomputed) {
+  const OperationTimes& attention = layer[Operation::attention];
+  const OperationTimes& router = layer[Operation::router];
+  const OperationTimes& shared = layer[Operation::shared_experts];
+  const OperationTimes& experts = layer[Operation::experts];
+  const OperationTimes& rows = layer[Operation::rows];
+  const double pack = 0.5 * rows.forward.total();
+  const double pack_back = 0.5 * rows.input_grad.total();
+  const double half_shared = 0.5 * shared.forward.total();
+  const double ahead = attention.forward.total() + router.forward.total();
+  const double behind = router.input_grad.total() + router.weight_grad.total() + attention.input_grad.total();
+  cost::PairTimes times{.forward = {{.before = pack + ahead + pack},
+                                    {.before = half_shared + experts.forward.total(),
+                                     .after = half_shared,
+                                     .inner_first = true}},
+                        .backward = {},
+                        .between = layer.exchange.between,
+                        .within = layer.exchange.within};
+  cost::PairPiece combine{.before = pack_back};
+  if (recomputed) {
+    times.backward = {
+        {.before = pack_back + behind + ahead + pack, .after = attention.weight_grad.total()},
+        {.before = half_shared + experts.forward.total(), .after = half_shared, .inner_first = true}};
+    combine.before += pack;
+  } else {
+    combine.before += pack_back + behind;
+    combine.after = attention.weight_grad.total();
+  }
+  times.backward.push_back(combine);
+  times.backward.push_back({.before = shared.input_grad.total() + experts.input_grad.total(),
+                            .after = experts.weight_grad.total() + shared.weight_grad.total(),
+                            .inner_first = true});
+  return times;
+}
+
+double exposed_in_pair(const LayerOperations& layer) {
+  double exposed = 0.0;
+  if (layer.recomputed < 1.0) {
+    exposed += (1.0 - layer.recomputed) * cost::pair_exposed(pair_times(layer, false));
+  }
+  if (layer.recomputed > 0.0) {
+    exposed += layer.recomputed * cost::pair_exposed(pair_times(layer, true));
+  }
+  return exposed;
+}
+
 }  // namespace
 
 LayerOperations layer_operations(const CostContext& context, const Strategy& strategy, LayerKind kind,
@@ -369,9 +420,12 @@ LayerTimes layer_times(const LayerOperations& layer, const LayerOperations& whol
     sum.paired.add(operation.weight_grad);
   }
   sum.paired[Cause::host] += whole.host_forward + whole.host_backward;
-  sum.exchanges = {.between = times * whole.exchange.between, .within = times * whole.exchange.within};
+  if (whole.exchange.total(1.0) > 0.0) {
+    sum.paired[Cause::expert] += exposed_in_pair(whole);
+  }
   sum.covered_forward = layer.covered_forward;
   sum.covered_backward = layer.covered_backward + layer.recomputed * layer.covered_forward;
+  sum.uncovered_backward = layer.uncovered_backward + layer.recomputed * layer.exposed_forward;
   return sum;
 }
 

@@ -94,7 +94,8 @@ struct LayerOperations {
   double exposed_backward = 0.0;
   double covered_forward = 0.0;
   double covered_backward = 0.0;
-  double recomputed = 0.0;  // share of forward that backward repeats
+  double uncovered_backward = 0.0;  // likewise, but weight gradients run at another time
+  double recomputed = 0.0;          // share of forward that backward repeats
   // What the host adds beside the device, of a whole layer.
   double host_forward = 0.0;
   double host_backward = 0.0;
@@ -110,12 +111,11 @@ struct LayerTimes {
   Seconds backward;          // with what is recomputed
   double weights = 0.0;      // of backward, weight gradients: products that nothing waits for
   double expert_wire = 0.0;  // all-to-alls of forward and backward, hidden or not
-  // Beside another micro-batch, which hides them: both passes, not in chunks; all-to-alls by level.
-  Seconds paired;
-  ExchangeTimes exchanges;
+  Seconds paired;  // beside another micro-batch, which hides all-to-alls: both passes, not in chunks
   // Without one, in the same schedules: what stays exposed of all-to-alls.
   double covered_forward = 0.0;
   double covered_backward = 0.0;
+  double uncovered_backward = 0.0;  // where weight gradients run at another time, as in zero-bubble schedules
 
   [[nodiscard]] double total() const { return forward.total() + backward.total(); }
 };

@@ -72,6 +72,24 @@ std::string knob_of(const std::string& text, const std::string& knob) {
   return text.substr(at, text.find(',', at) - at);
 }
 
+/// By simulation where there is one.
+struct Results {
+  double tokens_per_s_per_device = 0.0;
+  double mfu = 0.0;
+  double bubble = 0.0;
+  double exposed_expert = 0.0;
+};
+
+Results results_of(const Finalist& finalist) {
+  if (finalist.simulated) {
+    const SimulatedStep& step = *finalist.simulated;
+    return {step.tokens_per_s_per_device, step.mfu, step.bubble_fraction, 1.0 - step.hidden.whole_step};
+  }
+  const StepCost& cost = finalist.candidate.cost;
+  return {cost.tokens_per_s_per_device, cost.mfu, bubble_fraction(cost.seconds),
+          exposed_expert_fraction(cost.seconds)};
+}
+
 }  // namespace
 
 std::string bound_of(const StepSeconds& seconds) {
@@ -88,7 +106,8 @@ double bubble_fraction(const StepSeconds& seconds) {
   return seconds.bubble / seconds.total;
 }
 
-std::string describe(const SearchResult& result, double memory_limit) {
+std::string describe(const SearchResult& result, const std::vector<Finalist>& finalists,
+                     double memory_limit) {
   std::string text;
   const double rate = static_cast<double>(result.costed) / std::max(result.seconds, 1e-9);
   line(text, "{} strategies costed in time and memory, {} pruned, in {:.2f} s ({:.0f} costed per second)",
@@ -101,28 +120,39 @@ std::string describe(const SearchResult& result, double memory_limit) {
     }
   }
   line(text, "rejected as impossible: {}", reasons.empty() ? "none" : reasons);
-  if (result.best.empty()) {
+  if (finalists.empty()) {
     line(text, "nothing fits: the smallest needs {:.1f} GiB per device", result.smallest_memory / kGib);
     return text;
   }
-  line(text, "\n{:>3} {:>11} {:>9} {:>6} {:>8} {:>6}  {:<26} {}", "", "tokens/s", "step", "MFU", "memory",
-       "bubble", "most of the step", "strategy");
-  line(text, "{:>3} {:>11} {:>9} {:>6} {:>8}", "", "per device", "s", "%", "GiB");
+  line(text, "\n{:>3} {:>11} {:>10} {:>9} {:>6} {:>8} {:>7} {:>8}  {:<26} {}", "", "tokens/s", "step", "step",
+       "MFU", "memory", "bubble", "exposed", "most of the step", "strategy");
+  line(text, "{:>3} {:>11} {:>10} {:>9} {:>6} {:>8} {:>7} {:>8}  {:<26}", "", "per device", "simulated",
+       "estimate", "%", "GiB", "", "EP", "by estimate");
   int rank = 0;
-  for (const Candidate& candidate : result.best) {
-    const StepCost& cost = candidate.cost;
-    line(text, "{:>3} {:>11.1f} {:>9.3f} {:>6.1f} {:>8.1f} {:>5.1f}%  {:<26} {}", ++rank,
-         cost.tokens_per_s_per_device, cost.seconds.total, 100.0 * cost.mfu, cost.memory.total() / kGib,
-         100.0 * bubble_fraction(cost.seconds), bound_of(cost.seconds), to_string(candidate.strategy));
+  for (const Finalist& finalist : finalists) {
+    const StepCost& cost = finalist.candidate.cost;
+    const Results results = results_of(finalist);
+    const std::string simulated =
+        finalist.simulated ? fmt::format("{:.3f}", finalist.simulated->seconds) : std::string("-");
+    line(text, "{:>3} {:>11.1f} {:>10} {:>9.3f} {:>6.1f} {:>8.1f} {:>6.1f}% {:>7.1f}%  {:<26} {}", ++rank,
+         results.tokens_per_s_per_device, simulated, cost.seconds.total, 100.0 * results.mfu,
+         cost.memory.total() / kGib, 100.0 * results.bubble, 100.0 * results.exposed_expert,
+         bound_of(cost.seconds), to_string(finalist.candidate.strategy));
+  }
+  for (const Finalist& finalist : finalists) {
+    if (!finalist.not_simulated.empty()) {
+      line(text, "not simulated: {}: {}", to_string(finalist.candidate.strategy), finalist.not_simulated);
+    }
   }
   return text;
 }
 
-std::string to_json(const SearchResult& result) {
+std::string to_json(const SearchResult& result, const std::vector<Finalist>& finalists) {
   nlohmann::json strategies = nlohmann::json::array();
-  for (const Candidate& candidate : result.best) {
-    const Strategy& s = candidate.strategy;
-    const StepCost& cost = candidate.cost;
+  for (const Finalist& finalist : finalists) {
+    const Strategy& s = finalist.candidate.strategy;
+    const StepCost& cost = finalist.candidate.cost;
+    const Results results = results_of(finalist);
     nlohmann::json seconds;
     for (const auto& [name, value] : parts_of(cost.seconds)) {
       seconds[std::string(name)] = value;
@@ -146,12 +176,14 @@ std::string to_json(const SearchResult& result) {
                           {"pipeline", kPipelineNames[static_cast<std::size_t>(s.pipeline)]},
                           {"dispatcher", name_of(s.dispatcher)},
                           {"strategy", to_string(s)},
-                          {"step_s", cost.seconds.total},
-                          {"tokens_per_s_per_device", cost.tokens_per_s_per_device},
-                          {"mfu", cost.mfu},
+                          {"simulated", finalist.simulated.has_value()},
+                          {"step_s", finalist.step_seconds()},
+                          {"estimated_step_s", cost.seconds.total},
+                          {"tokens_per_s_per_device", results.tokens_per_s_per_device},
+                          {"mfu", results.mfu},
                           {"memory_gib", cost.memory.total() / kGib},
-                          {"exposed_ep_fraction", exposed_expert_fraction(cost.seconds)},
-                          {"bubble_fraction", bubble_fraction(cost.seconds)},
+                          {"exposed_ep_fraction", results.exposed_expert},
+                          {"bubble_fraction", results.bubble},
                           {"seconds_by_cause", seconds},
                           {"memory_gib_by_category", memory}});
   }

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "expedite/plan/search.h"
+#include "expedite/plan/finalists.h"
 
 namespace expedite::plan {
 
@@ -15,10 +15,12 @@ namespace expedite::plan {
 [[nodiscard]] double bubble_fraction(const StepSeconds& seconds);
 
 /// The table of the best, and how many were costed, pruned and rejected and why.
-[[nodiscard]] std::string describe(const SearchResult& result, double memory_limit);
+[[nodiscard]] std::string describe(const SearchResult& result, const std::vector<Finalist>& finalists,
+                                   double memory_limit);
 /// Keys costed, pruned, seconds, rejected, strategies[] with every knob, step_s, tokens_per_s_per_device,
-/// mfu, memory_gib, exposed_ep_fraction and bubble_fraction.
-[[nodiscard]] std::string to_json(const SearchResult& result);
+/// mfu, memory_gib, exposed_ep_fraction, bubble_fraction and `simulated`: where true, these are of the
+/// simulation, but memory_gib, which is the closed form's; estimated_step_s is the closed form's.
+[[nodiscard]] std::string to_json(const SearchResult& result, const std::vector<Finalist>& finalists);
 
 /// Time and memory of one strategy by cause, and what every other value of each knob would change, the
 /// largest gains first.

@@ -196,7 +196,7 @@ class Searcher {
     const Transformer& model = context_.model();
     const auto least = [](const LayerTimes& times) {
       return std::min(times.total() - times.forward[Cause::expert] - times.backward[Cause::expert],
-                      times.paired.total());
+                      times.paired.total() - times.paired[Cause::expert]);
     };
     const double whole = static_cast<double>(model.count(LayerKind::dense)) * least(pieces.dense) +
                          static_cast<double>(model.count(LayerKind::moe)) * least(pieces.moe) +

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "expedite/base/error.h"
 #include "expedite/cost/communication_share.h"
 #include "expedite/plan/task_costs.h"
 
@@ -55,6 +56,24 @@ StepSeconds parts_of(const schedule::Schedule& schedule, const TaskCosts& costs,
   }
   parts.expert_wire = cost::communication_share(times, CommunicationKind::expert_parallel).under_way;
   return parts;
+}
+
+/// A task takes about 500 bytes.
+void check_size(const CostContext& context, const Strategy& s) {
+  constexpr double kMostTasks = 8e6;
+  const Transformer& model = context.model();
+  const double micro_batches = static_cast<double>(context.workload().global_batch) / s.dp / s.micro_batch;
+  const double chunks = pairs_micro_batches(s) ? 1.0 : s.chunks;
+  const double kinds = context.uneven() && s.ep > 1 ? 2.0 : 1.0;
+  const double per_layer = 20.0 + (s.ep > 1 ? 14.0 * chunks : 0.0);
+  const double tasks =
+      micro_batches * static_cast<double>(model.layer_count() + model.mtp_layers) * per_layer * kinds;
+  require(tasks <= kMostTasks,
+          "global batch {} with dp={} and mb={} are {:.0f} micro-batches and about {:.0f} million tasks, "
+          "more than "
+          "the {:.0f} million that are simulated: a smaller batch has the same steady state",
+          context.workload().global_batch, s.dp, s.micro_batch, micro_batches, tasks * 1e-6,
+          kMostTasks * 1e-6);
 }
 
 class Simulated {
@@ -166,6 +185,7 @@ const SimulatedRank& SimulatedStep::fullest() const {
 }
 
 SimulatedStep simulate_step(const CostContext& context, const Strategy& strategy, bool with_traces) {
+  check_size(context, strategy);
   const auto begin = std::chrono::steady_clock::now();
   SimulatedStep step = Simulated(context, strategy).run(with_traces);
   step.took_seconds = seconds_since(begin);

@@ -17,25 +17,19 @@ struct StageWork {
   double weights = 0.0;
   Seconds pair;  // a forward and a backward that overlap
 
-  void add(const LayerTimes& layer, double times, bool pairs) {
+  void add(const LayerTimes& layer, double times, const Strategy& s) {
     forward.add(layer.forward, times);
     backward.add(layer.backward, times);
     weights += times * layer.weights;
-    if (pairs) {
+    if (s.pipeline == Pipeline::zero_bubble_h1 || s.pipeline == Pipeline::zero_bubble_h2) {
+      backward[Cause::expert] += times * (layer.uncovered_backward - layer.backward[Cause::expert]);
+    }
+    if (pairs_micro_batches(s)) {
       forward[Cause::expert] += times * (layer.covered_forward - layer.forward[Cause::expert]);
       backward[Cause::expert] += times * (layer.covered_backward - layer.backward[Cause::expert]);
       pair.add(layer.paired, times);
-      exchanges_.between += times * layer.exchanges.between;
-      exchanges_.within += times * layer.exchanges.within;
     }
   }
-  /// Each level's all-to-alls go under compute as far as there is any.
-  void finish_pair() {
-    pair[Cause::expert] += std::max(0.0, std::max(exchanges_.between, exchanges_.within) - pair.total());
-  }
-
- private:
-  ExchangeTimes exchanges_;
 };
 
 /// cost::bubble's formulas without its conditions, so that unlike stages get an estimate too.
@@ -60,6 +54,19 @@ double bubble_seconds(const Strategy& s, const StageWork& stage) {
       return std::max(0.0, (0.5 * s.pp - 1.0) * (pair + backward - 3.0 * weights));
   }
   return 0.0;
+}
+
+/// Seconds of the slowest stage's layers, where virtual stages that hold one layer more than others make
+/// their neighbours wait: half way from the stages' own pace to that of stages all of whose parts are such.
+/// (Simulated, it lies between the two: tests/plan/simulated_step_test.cpp.)
+double pace_of(const Strategy& s, const Stages& stages, const PieceCosts& costs, std::int64_t layers) {
+  if (s.vpp == 1) {
+    return stages.slowest;
+  }
+  const std::int64_t parts = std::int64_t{s.pp} * s.vpp;
+  const auto most = static_cast<double>((layers + parts - 1) / parts);
+  const double dearest = s.vpp * most * std::max(costs.dense, costs.moe);
+  return std::max(stages.slowest, 0.5 * (stages.slowest + dearest));
 }
 
 /// Share of a stage's passes that have no partner, of the stage that has most pairs: cost::least_busy.
@@ -199,19 +206,19 @@ StepCost StepCoster::cost(const Strategy& s, const PieceTimes& pieces) const {
   // The mean stage for the bubble, the slowest for the steady state: its work in the mean's proportions.
   const double dense_layers = static_cast<double>(context_.model().count(LayerKind::dense)) / s.pp;
   const double moe_layers = static_cast<double>(context_.model().count(LayerKind::moe)) / s.pp;
-  const bool pairs = pairs_micro_batches(s);
   StageWork stage;
   double wire = 0.0;
   const auto add = [&](const LayerTimes& layer, double times) {
-    stage.add(layer, times, pairs);
+    stage.add(layer, times, s);
     wire += times * layer.expert_wire;
   };
   add(pieces.dense, dense_layers);
   add(pieces.moe, moe_layers);
   add(pieces.head, 1.0 / s.pp);
   add(pieces.prediction, static_cast<double>(mtp_layers) / s.pp);
-  stage.finish_pair();
-  const double slowness = stages.mean > 0.0 ? stages.slowest / stages.mean : 1.0;
+  const double slowness =
+      stages.mean > 0.0 ? pace_of(s, stages, costs, context_.model().layer_count() + mtp_layers) / stages.mean
+                        : 1.0;
 
   StepCost result;
   StepSeconds& seconds = result.seconds;

@@ -85,7 +85,6 @@ class Builder {
 
  private:
   void place(const PieceTimes& pieces) {
-    const int parts = parts_of(result_.shape);
     const auto prediction = static_cast<double>(model_.mtp_layers);
     const PieceCosts piece = piece_costs(pieces, strategy_);
     std::vector<double> costs = {0.0};
@@ -99,7 +98,7 @@ class Builder {
       costs.push_back(cost);
     }
     costs.push_back(context_.software().balanced_stages ? (1.0 + prediction) * piece.head : 0.0);
-    result_.bounds = cost::balanced_bounds(costs, parts);
+    result_.bounds = cost::balanced_bounds(costs, parts_of(result_.shape));
   }
 
   [[nodiscard]] PipelineSpec spec_of(const RankKind& kind) const {

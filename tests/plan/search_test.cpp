@@ -167,7 +167,7 @@ TEST(Search, SaysWhenNothingFits) {
   const SearchResult result = search(context, small_space(false), {.devices = 8, .progress = {}});
   EXPECT_TRUE(result.best.empty());
   EXPECT_GT(result.too_large, 0);
-  EXPECT_NE(describe(result, 80e9).find("nothing fits: the smallest needs"), std::string::npos);
+  EXPECT_NE(describe(result, {}, 80e9).find("nothing fits: the smallest needs"), std::string::npos);
 }
 
 TEST(PlanReport, ExplainsAStrategy) {
