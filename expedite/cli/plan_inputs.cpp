@@ -38,14 +38,17 @@ std::vector<double> read_load(const std::string& path, std::int64_t experts) {
   return load;
 }
 
-std::vector<double> expert_load(const PlanInputs& inputs, const plan::Transformer& model) {
+plan::ExpertLoad expert_load(const PlanInputs& inputs, const plan::Transformer& model) {
   require(inputs.zipf == 0.0 || inputs.load.empty(), "--zipf and --load say different things; give one");
   require(model.experts > 0 || (inputs.zipf == 0.0 && inputs.load.empty()),
           "--zipf and --load are about experts, which {} does not have", model.name);
   if (!inputs.load.empty()) {
-    return read_load(inputs.load, model.experts);
+    return {.weights = read_load(inputs.load, model.experts)};
   }
-  return inputs.zipf > 0.0 ? cost::zipf_weights(model.experts, inputs.zipf) : std::vector<double>{};
+  if (inputs.zipf > 0.0) {
+    return {.weights = cost::zipf_weights(model.experts, inputs.zipf), .by_expert = false};
+  }
+  return {};
 }
 
 }  // namespace
@@ -115,9 +118,11 @@ void add_plan_inputs(CLI::App& command, PlanInputs& inputs, bool required) {
   command.add_option("--precision", inputs.precision, "Of products: bf16, fp16, fp8, mxfp8 or nvfp4")
       ->capture_default_str();
   command.add_option("--software", inputs.software, "Whose efficiencies to assume")->capture_default_str();
-  command.add_option("--zipf", inputs.zipf, "Experts' loads follow Zipf's law with this exponent")
+  command
+      .add_option("--zipf", inputs.zipf, "Experts' loads follow Zipf's law with this exponent, in any order")
       ->check(number_within(0.0, 10.0));
-  command.add_option("--load", inputs.load, "A file of experts' measured loads, a number for each");
+  command.add_option("--load", inputs.load,
+                     "A file of experts' measured loads, a number for each, in their order");
   command.add_flag("--forced-balance", inputs.forced_balance, "Routing made even, as in benchmarks");
 }
 

@@ -36,7 +36,7 @@ Constant matmul_constant(Precision precision) {
 
 CostContext::CostContext(const Transformer& model, const Machine& machine, const Workload& workload,
                          Precision precision, const Efficiencies& efficiencies, const Software& software,
-                         std::vector<double> load, bool forced_balance)
+                         const ExpertLoad& load, bool forced_balance)
     : model_(model),
       machine_(machine),
       reached_(machine),
@@ -44,7 +44,7 @@ CostContext::CostContext(const Transformer& model, const Machine& machine, const
       precision_(precision),
       software_(software),
       forced_balance_(forced_balance),
-      uneven_(!load.empty()) {
+      uneven_(!load.weights.empty()) {
   require(machine.peak_of(precision) > 0.0, "the device has no products in {}; choose another precision",
           name_of(precision));
   set_efficiencies(efficiencies);
@@ -57,33 +57,9 @@ CostContext::CostContext(const Transformer& model, const Machine& machine, const
   if (model.experts == 0) {
     return;
   }
-  const cost::Routing routing{.experts = model.experts, .topk = model.topk, .weights = std::move(load)};
+  const cost::Routing routing{.experts = model.experts, .topk = model.topk, .weights = load.weights};
   const auto per_node = static_cast<std::int64_t>(machine.level_count > 0 ? machine.levels[0].ranks : 1.0);
-  for (std::int64_t ep = 1; ep <= model.experts; ++ep) {
-    if (model.experts % ep != 0 || ep > machine.ranks) {
-      continue;
-    }
-    // The loads, not their order, are known: a rank gets experts dealt out from the heaviest to the lightest.
-    std::vector<int> rank_of_expert(model.experts);
-    for (std::int64_t e = 0; e < model.experts; ++e) {
-      rank_of_expert[e] = static_cast<int>(e % ep);
-    }
-    std::vector<int> node_of_rank(ep);
-    for (std::int64_t r = 0; r < ep; ++r) {
-      node_of_rank[r] = static_cast<int>(r / std::max<std::int64_t>(1, per_node));
-    }
-    const cost::Spread spread = cost::expected_spread(routing, rank_of_expert, node_of_rank);
-    PlacedReach reach{.ep = ep};
-    for (const double hit : spread.rank_hit) {
-      reach.ranks += hit;
-    }
-    for (const double hit : spread.node_hit) {
-      reach.nodes += hit;
-    }
-    reach.busiest =
-        *std::ranges::max_element(spread.copies) * static_cast<double>(ep) / static_cast<double>(model.topk);
-    reach_.push_back(reach);
-  }
+  reach_ = expert_reaches(routing, load.by_expert, machine.ranks, per_node);
 }
 
 void CostContext::set_efficiencies(const Efficiencies& efficiencies) {
@@ -101,17 +77,15 @@ void CostContext::set_efficiencies(const Efficiencies& efficiencies) {
 }
 
 CostContext::Reach CostContext::reach(std::int64_t ep, std::int64_t etp, double tokens) const {
-  const auto found = std::ranges::lower_bound(reach_, ep, {}, &PlacedReach::ep);
+  const auto found = std::ranges::lower_bound(reach_, ep, {}, &ExpertReach::ep);
   Reach reach{.ranks = found->ranks, .nodes = found->nodes, .busiest = found->busiest};
   if (etp > 1) {
     const double per_node = machine_.level_count > 0 ? machine_.levels[0].ranks : 1.0;
     reach.nodes = std::min(reach.nodes * static_cast<double>(etp),
                            std::max(1.0, static_cast<double>(ep * etp) / per_node));
   }
-  if (!forced_balance_ && ep > 1) {
-    // The largest of ep nearly normal counts, each with the variance of its mean.
-    const double mean = tokens * static_cast<double>(model_.topk);
-    reach.busiest *= 1.0 + std::sqrt(2.0 * std::log(static_cast<double>(ep)) / std::max(mean, 1.0));
+  if (!forced_balance_) {
+    reach.busiest = found->busiest_of(tokens * static_cast<double>(model_.topk));
   }
   return reach;
 }

@@ -9,6 +9,7 @@
 
 #include "expedite/cost/routing.h"
 #include "expedite/plan/calibration.h"
+#include "expedite/plan/expert_reach.h"
 #include "expedite/plan/machine.h"
 #include "expedite/plan/precision.h"
 #include "expedite/plan/strategy.h"
@@ -130,10 +131,9 @@ class CostContext {
     double busiest = 1.0;  // load of the busiest rank over the mean
   };
 
-  /// `load`: weights of the experts as in cost::Routing; empty: balanced. `forced_balance`: every rank gets
-  /// the same; otherwise the busiest rank of a balanced router is what chance makes of it.
+  /// `forced_balance`: every rank gets what the experts' load gives it; otherwise chance adds to the busiest.
   CostContext(const Transformer& model, const Machine& machine, const Workload& workload, Precision precision,
-              const Efficiencies& efficiencies, const Software& software, std::vector<double> load = {},
+              const Efficiencies& efficiencies, const Software& software, const ExpertLoad& load = {},
               bool forced_balance = false);
 
   /// The same model, machine and workload with other constants.
@@ -168,13 +168,6 @@ class CostContext {
                                        Constant half = Constant::half_size) const;
 
  private:
-  struct PlacedReach {
-    std::int64_t ep = 1;
-    double ranks = 0.0;
-    double nodes = 0.0;
-    double busiest = 1.0;
-  };
-
   Transformer model_;
   Machine machine_;
   Machine reached_;
@@ -188,7 +181,7 @@ class CostContext {
   double memory_bandwidth_ = 0.0;
   double attended_causal_ = 0.0;
   double attended_full_ = 0.0;
-  std::vector<PlacedReach> reach_;  // for every divisor of the experts, at etp = 1
+  std::vector<ExpertReach> reach_;  // for every divisor of the experts, at etp = 1
 };
 
 /// One layer. Sources: operation counts and tensor-parallel communication, Narayanan et al. (2021,

@@ -230,9 +230,9 @@ TEST(StepCost, BusyExpertsSlowAStep) {
   const Efficiencies efficiencies = Calibration().of("H800-80GB", default_software().name);
   const Strategy strategy{.ep = 16, .dp = 64};
   const auto seconds = [&](double zipf, bool forced) {
-    const CostContext context(model, machine, workload, Precision::bf16, efficiencies, default_software(),
-                              zipf > 0.0 ? cost::zipf_weights(model.experts, zipf) : std::vector<double>{},
-                              forced);
+    const CostContext context(
+        model, machine, workload, Precision::bf16, efficiencies, default_software(),
+        zipf > 0.0 ? ExpertLoad{cost::zipf_weights(model.experts, zipf), false} : ExpertLoad{}, forced);
     return StepCoster(context).cost(strategy).seconds.total;
   };
   EXPECT_LT(seconds(0.0, true), seconds(0.0, false));
