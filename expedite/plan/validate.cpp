@@ -109,15 +109,16 @@ Validation validate(const std::vector<Run>& runs, std::string_view salt) {
       fitted.push_back(std::make_unique<RunPrediction>(run));
     }
   }
-  Validation validation{.calibration = fit_calibration(fitted),
-                        .fitted_rows = static_cast<std::int64_t>(fitted.size()),
+  const bool fits = std::ssize(fitted) >= kFewestToFit;
+  Validation validation{.calibration = fits ? fit_calibration(fitted) : builtin_calibration(),
+                        .fitted_rows = fits ? std::ssize(fitted) : 0,
                         .runs = {}};
   for (const auto& prediction : predictions) {
     const Run& run = prediction->run();
     validation.runs.push_back({.run = run,
                                .predicted = prediction->predict(
                                    validation.calibration.of(prediction->device(), run.software->name)),
-                               .fitted = in_fitted_half(run, salt)});
+                               .fitted = fits && in_fitted_half(run, salt)});
   }
   return validation;
 }
@@ -152,9 +153,14 @@ double spearman_with_errors(const std::vector<double>& values, double error) {
 }
 
 std::string describe(const Validation& validation) {
-  std::string text =
-      fmt::format("{} rows; constants fitted to {} rows of the half of the runs whose hashed id is even\n",
-                  validation.runs.size(), validation.fitted_rows);
+  std::string text = fmt::format("{} rows; ", validation.runs.size());
+  text += validation.fitted_rows > 0
+              ? fmt::format("constants fitted to {} rows of the half of the runs whose hashed id is even\n",
+                            validation.fitted_rows)
+              : fmt::format(
+                    "fewer than {} to fit to, so that all are predicted with the constants that the program "
+                    "carries\n",
+                    kFewestToFit);
   append(text, "held-out half, step time or rate", validation.errors(MetricKind::time, false));
   append(text, "held-out half, memory", validation.errors(MetricKind::memory, false));
   append(text, "held-out half, FLOP/s as each source counts them",

@@ -48,8 +48,12 @@ struct Validation {
   [[nodiscard]] std::vector<RankCorrelation> correlations(bool held_out_only) const;
 };
 
+/// A table with fewer rows to fit to says too little of that many constants.
+inline constexpr std::int64_t kFewestToFit = 100;
+
 /// Fits to in_fitted_half with `salt`: rows of time and memory, and of rows of FLOP/s those whose run has no
-/// row of time.
+/// row of time. If they are fewer than kFewestToFit, nothing is fitted: every row is held out and predicted
+/// with builtin_calibration().
 [[nodiscard]] Validation validate(const std::vector<Run>& runs, std::string_view salt = "");
 
 /// Spearman's rank correlation; equal values share their mean rank.

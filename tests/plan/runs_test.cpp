@@ -239,5 +239,29 @@ TEST(Validation, MeetsItsTargetsOnTheHeldOutHalf) {
   }
 }
 
+// Nothing was fitted to these; a model of 175 B parameters is among them.
+TEST(Validation, PredictsRunsThatTheTableDoesNotHold) {
+  const Validation others = validate(read_runs(EXPEDITE_FIXTURES "/../../data/vtrain_other_runs.csv"));
+  const ErrorSummary time = others.errors(MetricKind::time, false).back();
+  EXPECT_EQ(time.runs, 42);
+  EXPECT_LE(time.median, 0.09);
+  EXPECT_LE(time.mean, 0.10);
+}
+
+// A few runs are predicted with what the program carries, as the whole table's are.
+TEST(Validation, FitsNothingToAFewRuns) {
+  std::vector<plan::Run> runs = read_runs(kRuns);
+  const Validation whole = validate(runs);
+  runs.resize(20);
+  const Validation few = validate(runs);
+  EXPECT_EQ(few.fitted_rows, 0);
+  ASSERT_EQ(few.runs.size(), 20);
+  for (std::size_t i = 0; i < few.runs.size(); ++i) {
+    EXPECT_FALSE(few.runs[i].fitted);
+    EXPECT_NEAR(few.runs[i].predicted, whole.runs[i].predicted, 0.01 * whole.runs[i].predicted);
+  }
+  EXPECT_NE(describe(few).find("the program carries"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace expedite::plan
