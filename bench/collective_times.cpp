@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+#include "expedite/base/cores.h"
 #include "expedite/comm/block_gather.h"
 #include "expedite/comm/clock.h"
 #include "expedite/comm/collectives.h"
@@ -103,8 +104,9 @@ class Watched final : public runtime::PendingCommunication {
 /// `optimizer` one, of `statistics` meetings of all ranks, of `dispatch` the exchange.
 class ProbeRunner final : public runtime::TaskRunner {
  public:
-  ProbeRunner(const comm::ProcessGrid& grid, std::int64_t most_bytes)
-      : world_(grid.world().duplicate("world")),
+  ProbeRunner(const comm::ProcessGrid& grid, std::int64_t most_bytes, int threads)
+      : threads_(threads),
+        world_(grid.world().duplicate("world")),
         src_(static_cast<std::size_t>(most_bytes), std::byte{0}),
         dst_(src_.size() + 2 * kRow, std::byte{0}) {}
 
@@ -115,10 +117,18 @@ class ProbeRunner final : public runtime::TaskRunner {
 
   [[nodiscard]] std::int64_t bytes(const schedule::LogicalBuffer&) override { return 0; }
   void run(const Task& task, runtime::BufferTable&) override {
-    if (task.op == Op::attention || task.op == Op::optimizer) {
-      for (int i = 0; i < (task.op == Op::attention ? kAlone : 1); ++i) {
+    if (task.op == Op::attention) {
+      const auto wall = comm::steady_nanoseconds();
+      const double cpu = thread_cpu_seconds();
+      for (int i = 0; i < kAlone; ++i) {
         product_.run();
       }
+      product_nanoseconds_ = (threads_ == 1 ? 1e9 * (thread_cpu_seconds() - cpu)
+                                            : static_cast<double>(comm::steady_nanoseconds() - wall)) /
+                             kAlone;
+    }
+    if (task.op == Op::optimizer) {
+      product_.run();
     }
     if (task.op == Op::experts) {
       // One long task, as layers have: the end of a task would wake the communication thread.
@@ -129,7 +139,8 @@ class ProbeRunner final : public runtime::TaskRunner {
       }
     }
   }
-  static constexpr int kAlone = 20;  // products of a task `attention`
+  /// Of a product, on a core of its own: what the last task `attention` found.
+  [[nodiscard]] double product_nanoseconds() const { return product_nanoseconds_; }
   /// When the first product of the last task `experts` began, and when each ended: nanoseconds.
   [[nodiscard]] const std::vector<std::int64_t>& product_ends() const { return product_ends_; }
   [[nodiscard]] std::unique_ptr<runtime::PendingCommunication> start(const Task& task,
@@ -147,6 +158,7 @@ class ProbeRunner final : public runtime::TaskRunner {
 
  private:
   static constexpr std::int64_t kRow = 256;
+  static constexpr int kAlone = 20;  // products of a task `attention`
 
   std::unique_ptr<runtime::PendingCommunication> start_exchange() {
     const auto ranks = static_cast<std::size_t>(group_->size());
@@ -175,6 +187,8 @@ class ProbeRunner final : public runtime::TaskRunner {
   }
 
   Product product_;
+  int threads_;
+  double product_nanoseconds_ = 0.0;
   comm::Communicator world_;
   std::vector<std::byte> src_;
   std::vector<std::byte> dst_;
@@ -190,7 +204,7 @@ class ExecutionProbe {
   ExecutionProbe(const comm::ProcessGrid& grid, const CollectiveProbeOptions& options)
       : grid_(grid),
         options_(options),
-        runner_(grid, sizes(Collective::all_to_all).back()),
+        runner_(grid, sizes(Collective::all_to_all).back(), options.threads),
         trace_(1),
         executor_(pool_,
                   {.compute_thread_setup = [threads = options.threads] { omp_set_num_threads(threads); },
@@ -214,25 +228,27 @@ class ExecutionProbe {
       run();
       const auto events = of(Op::optimizer);
       const auto wall = static_cast<double>(events.back().end - events.front().begin);
-      seconds.push_back(1e-9 * (wall / kTasks - product_nanoseconds()));
+      seconds.push_back(1e-9 *
+                        (wall / kTasks / sharing_.node / sharing_.cluster - runner_.product_nanoseconds()));
     }
     return std::max(model::agree(grid_.world(), median(std::move(seconds))), 1e-9);
   }
 
-  /// By how much a rank is faster when others are idle.
   cost::CoreSharing sharing() {
     const int rounds = options_.quick ? 1 : 5;
-    std::vector<double> node;
-    std::vector<double> cluster;
+    std::vector<double> all;
+    std::vector<double> one_per_node;
     for (int round = 0; round < rounds; ++round) {
-      const double all = products_per_s(true);
-      const double one_per_node = products_per_s(grid_.local_rank() == 0);
-      const double one = products_per_s(grid_.rank() == 0);
-      node.push_back(one_per_node / all);
-      cluster.push_back(one / one_per_node);
+      all.push_back(turns(true));
+      one_per_node.push_back(turns(grid_.local_rank() == 0));
     }
-    return {.node = grid_.local_size() > 1 ? std::max(median(node), 1.0) : 1.0,
-            .cluster = grid_.nodes() > 1 ? std::max(median(cluster), 1.0) : 1.0};
+    const double nodes = grid_.nodes() > 1 ? std::max(median(one_per_node), 1.0) : 1.0;
+    const double ranks = grid_.local_size() > 1 ? std::max(median(all) / nodes, 1.0) : 1.0;
+    // What is nearly 1 is another program's, or the clocks'.
+    constexpr double kNone = 1.15;
+    sharing_ = {.node = ranks < kNone ? 1.0 : model::agree(grid_.world(), ranks),
+                .cluster = nodes < kNone ? 1.0 : model::agree(grid_.world(), nodes)};
+    return sharing_;
   }
 
   cost::CollectiveTimes measure(Collective collective, const GroupShape& shape) {
@@ -248,6 +264,12 @@ class ExecutionProbe {
       if (result.times.back().seconds > kLongest) {
         break;  // what is larger takes longer in proportion
       }
+    }
+    // Fewer bytes take no longer: what says so is a disturbance.
+    for (std::size_t i = result.times.size() - 1; i-- > 0;) {
+      cost::CollectiveTime& time = result.times[i];
+      time.seconds = std::min(time.seconds, result.times[i + 1].seconds);
+      time.busy_seconds = std::min(time.busy_seconds, result.times[i + 1].busy_seconds);
     }
     return result;
   }
@@ -295,48 +317,65 @@ class ExecutionProbe {
 
   // ---- Measurements
 
-  /// Of this rank, while it takes part.
-  double products_per_s(bool takes_part) {
+  /// Of the ranks that take part the median of how long they compute for a second on a core.
+  double turns(bool takes_part) {
     using Clock = std::chrono::steady_clock;
-    const double least = options_.quick ? 0.005 : 0.03;
+    const double least = options_.quick ? 0.02 : 0.1;  // many turns
     const kernels::ThreadLimit limit(options_.threads);
     comm::barrier(grid_.world());
-    double products = 0.0;
-    double taken = 1.0;
+    double turns = 0.0;
     if (takes_part) {
       const auto begin = Clock::now();
+      const double cpu_begin = thread_cpu_seconds();
+      double wall = 0.0;
       do {
         product_.run();
-        products += 1.0;
-        taken = std::chrono::duration<double>(Clock::now() - begin).count();
-      } while (taken < least);
+        wall = std::chrono::duration<double>(Clock::now() - begin).count();
+      } while (wall < least);
+      turns = wall / std::max(thread_cpu_seconds() - cpu_begin, 1e-9);
     }
     comm::barrier(grid_.world());
-    std::vector<double> rates = comm::all_gather(grid_.world(), products / taken);
-    std::erase(rates, 0.0);
-    return median(std::move(rates));
+    std::vector<double> of_ranks = comm::all_gather(grid_.world(), turns);
+    std::erase(of_ranks, 0.0);
+    return median(std::move(of_ranks));
   }
 
   cost::CollectiveTime measure(std::int64_t bytes) {
+    constexpr double kSeconds = 0.3;  // to spend on a size
+    constexpr int kFewest = 4;
+    constexpr int kMost = 24;
     std::vector<double> idle;
     std::vector<double> busy;
     std::vector<double> share;
-    int rounds = options_.quick ? 1 : 5;
+    int rounds = 1;
     for (int round = 0; round < rounds; ++round) {
       idle.push_back(idle_seconds());
       const auto [seconds, left] = busy_seconds(round);
       busy.push_back(seconds);
       share.push_back(left);
-      if (idle.front() > kLongest) {
-        rounds = std::min(rounds, 3);
+      if (round == 0 && !options_.quick) {
+        rounds = std::clamp(static_cast<int>(kSeconds / (idle.front() + busy.front())), kFewest, kMost);
+        rounds = static_cast<int>(comm::all_reduce<std::int64_t>(grid_.world(), rounds, comm::ReduceOp::min));
       }
     }
     cost::CollectiveTime time{.bytes = bytes};
-    time.seconds = model::agree(grid_.world(), median(std::move(idle)));
-    time.busy_seconds = std::max(model::agree(grid_.world(), median(std::move(busy))), time.seconds);
+    time.seconds = model::agree(grid_.world(), middle_mean(std::move(idle)));
+    time.busy_seconds = std::max(model::agree(grid_.world(), middle_mean(std::move(busy))), time.seconds);
     constexpr double kLeast = 0.05;
     time.compute_share = std::clamp(model::agree(grid_.world(), median(std::move(share))), kLeast, 1.0);
     return time;
+  }
+
+  /// Of all but the smallest and largest eighth. How long a busy rank takes to see what has arrived depends
+  /// on when its turn comes: times have several likely values, of which a median is only one.
+  [[nodiscard]] static double middle_mean(std::vector<double> values) {
+    std::ranges::sort(values);
+    const std::size_t left_out = values.size() / 8;
+    double sum = 0.0;
+    for (std::size_t i = left_out; i + left_out < values.size(); ++i) {
+      sum += values[i];
+    }
+    return sum / static_cast<double>(values.size() - 2 * left_out);
   }
 
   /// From when the last rank of all has begun it to when this rank's is done; the mean of the ranks.
@@ -346,12 +385,6 @@ class ExecutionProbe {
         comm::all_reduce(grid_.world(), event.begin + clock_offset_, comm::ReduceOp::max);
     const double seconds = 1e-9 * static_cast<double>(event.end + clock_offset_ - begun);
     return std::max(comm::all_reduce(grid_.world(), seconds, comm::ReduceOp::sum) / grid_.size(), 1e-9);
-  }
-
-  /// In the step that ran last, one after the other in one task.
-  [[nodiscard]] double product_nanoseconds() const {
-    const tracing::TraceEvent event = of(Op::attention).front();
-    return static_cast<double>(event.end - event.begin) / ProbeRunner::kAlone;
   }
 
   double idle_seconds() {
@@ -378,7 +411,7 @@ class ExecutionProbe {
     add_communication(Op::dispatch, {last});
     run();
     const tracing::TraceEvent exchange = of(Op::dispatch).front();
-    const double product = product_nanoseconds();
+    const double product = runner_.product_nanoseconds() * sharing_.node * sharing_.cluster;
     double done = 0.0;  // products while the exchange was under way
     const std::vector<std::int64_t>& ends = runner_.product_ends();
     for (std::size_t i = 1; i < ends.size(); ++i) {
@@ -399,6 +432,7 @@ class ExecutionProbe {
   runtime::Executor executor_;
   schedule::Schedule schedule_;
   std::int64_t clock_offset_ = 0;
+  cost::CoreSharing sharing_;
 };
 
 }  // namespace
@@ -406,13 +440,15 @@ class ExecutionProbe {
 void measure_execution(const comm::ProcessGrid& grid, const CollectiveProbeOptions& options,
                        const std::function<void(std::string_view)>& say, cost::Cluster& cluster) {
   ExecutionProbe probe(grid, options);
+  if (grid.size() > 1) {
+    say("ranks that share cores");
+    cluster.sharing = probe.sharing();
+  }
   say("tasks");
   cluster.task_seconds = probe.task_seconds();
   if (grid.size() == 1) {
     return;
   }
-  say("ranks that share cores");
-  cluster.sharing = probe.sharing();
   const auto per_node = static_cast<int>(cluster.ranks_per_node);
   std::vector<GroupShape> shapes;
   for (const int ranks : divisors(per_node)) {

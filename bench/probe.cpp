@@ -75,7 +75,8 @@ class Probe {
       say(fmt::format("{} products", name_of(type)));
       device.matmul.push_back(matmul_rates(type));
     }
-    device.kernels = kernel_times(grid_, options_.quick, [this](std::string_view what) { say(what); });
+    device.kernels = kernel_times(grid_, options_.quick, options_.threads, ranks_on_machine(),
+                                  [this](std::string_view what) { say(what); });
     say("caches and memory");
     measure_memory(device);
     cluster.devices.push_back(std::move(device));

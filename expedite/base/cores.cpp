@@ -3,6 +3,8 @@
 #include <hwloc.h>
 #include <unistd.h>
 
+#include <ctime>
+
 #include <algorithm>
 #include <memory>
 
@@ -57,6 +59,12 @@ std::vector<CacheSize> cache_sizes() {
                       .cores = std::max(1, cores)});
   }
   return caches;
+}
+
+double thread_cpu_seconds() {
+  timespec time{};
+  require(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0, "the system does not tell a thread's CPU time");
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 std::int64_t machine_memory_bytes() {

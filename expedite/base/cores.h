@@ -26,6 +26,9 @@ struct CacheSize {
 /// are left out. Throws Error as count_cores does.
 [[nodiscard]] std::vector<CacheSize> cache_sizes();
 
+/// Seconds that the calling thread has run on a core so far: not those in which others ran on it.
+[[nodiscard]] double thread_cpu_seconds();
+
 /// Of the machine's memory, as this process sees it.
 [[nodiscard]] std::int64_t machine_memory_bytes();
 

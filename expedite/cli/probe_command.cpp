@@ -17,6 +17,7 @@ namespace {
 struct ProbeOptions {
   JobOptions job;
   std::string out = "cluster.yaml";
+  int threads = 0;
   bool quick = false;
 };
 
@@ -27,8 +28,9 @@ int run_probe(const ProbeOptions& options, const comm::Communicator& world) {
           "--out {}: {} must be a folder, and no folder may have the file's name", options.out,
           folder.string());
   const comm::ProcessGrid grid(world, 1);
-  const cost::Cluster cluster =
-      bench::probe_cluster(grid, {.quick = options.quick, .threads = model::threads_per_rank(grid)});
+  const cost::Cluster cluster = bench::probe_cluster(
+      grid, {.quick = options.quick,
+             .threads = options.threads > 0 ? options.threads : model::threads_per_rank(grid)});
   if (world.rank() == 0) {
     bench::print(cluster);
     train::replace_file(out, to_yaml(cluster));
@@ -44,7 +46,12 @@ void add_probe_command(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("probe", "Measure this cluster and write what it can do as YAML");
   add_job_options(*command, options->job);
   command->add_option("--out", options->out, "The file to write")->capture_default_str();
-  command->add_flag("--quick", options->quick, "Less than two seconds, at the price of precision");
+  command
+      ->add_option("--threads", options->threads,
+                   "Of each rank, as runtime.threads_per_rank; default: its cores")
+      ->check(CLI::Range(1, 1024));
+  command->add_flag("--quick", options->quick,
+                    "Fewer sizes and shorter samples: some ten seconds, at the price of precision");
   command->callback([options, &context] {
     options->job.arguments = context.arguments;
     context.exit_code =

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "expedite/cli/text_file.h"
 #include "expedite/cost/cluster.h"
@@ -30,27 +32,35 @@ int simulate_training(const SimulateTraining& options, const std::string& cluste
   const train::TrainConfig config = train::read_config(options.config, options.overrides);
   const cost::Cluster cluster = cost::read_cluster(cluster_file);
   model::StepCase step = train::step_case(config, cluster);
+  std::vector<train::Prediction> predictions;
+  std::optional<train::StepTimes> run;
   if (!options.measured.empty()) {
-    step.expert_loads = train::measured_loads(options.measured);
+    for (train::ExpertLoads& loads : train::measured_loads(options.measured)) {
+      step.expert_loads = std::move(loads);
+      predictions.push_back(train::predict(step, cluster));
+    }
   }
-  const train::Prediction prediction = train::predict(step, cluster);
-  std::optional<train::MeasuredRun> run;
+  if (predictions.empty()) {
+    predictions.push_back(train::predict(step, cluster));
+  }
   if (!options.measured.empty()) {
-    run = train::read_run(options.measured, prediction.schedules);
+    run = train::read_run(options.measured, predictions.front().schedules);
   }
+  const train::StepTimes times = train::step_times(predictions);
+  const std::int64_t tokens = predictions.front().tokens;
   fmt::print("{} on {}: {} node{} of {} rank{}, expert parallel {}, {}, {} chunk{}\n\n", options.config,
              cluster.name, cluster.nodes, cluster.nodes == 1 ? "" : "s", cluster.ranks_per_node,
              cluster.ranks_per_node == 1 ? "" : "s", step.placement.layout.expert_parallel_size(),
              name_of(step.plan.dispatcher), step.plan.chunking.chunks,
              step.plan.chunking.chunks == 1 ? "" : "s");
-  fmt::print("{}", train::prediction_table(prediction, run));
+  fmt::print("{}", train::prediction_table(times, tokens, run));
   if (!options.trace.empty()) {
-    tracing::write_chrome_trace(options.trace, cost::traces_of(prediction.simulation));
+    tracing::write_chrome_trace(options.trace, cost::traces_of(predictions.front().simulation));
     fmt::print("\nwrote {}\n", options.trace);
   }
   if (!options.json.empty()) {
     constexpr int kIndent = 2;
-    write_text_file(options.json, train::prediction_json(prediction, run).dump(kIndent) + "\n");
+    write_text_file(options.json, train::prediction_json(times, tokens, run).dump(kIndent) + "\n");
   }
   return 0;
 }

@@ -325,10 +325,8 @@ std::string to_yaml(const Cluster& cluster) {
   for (const Link& link : cluster.links) {
     write(out, link);
   }
-  out.line(
-      0,
-      "sharing: {{node: {}, cluster: {}}}  # times as fast where others of the node, and other nodes, idle",
-      cluster.sharing.node, cluster.sharing.cluster);
+  out.line(0, "sharing: {{node: {}, cluster: {}}}  # ranks of a node, and nodes, that take turns on a core",
+           cluster.sharing.node, cluster.sharing.cluster);
   if (cluster.task_seconds > 0.0) {
     out.line(0, "task_seconds: {}  # that the executor adds to a task of compute", cluster.task_seconds);
   }

@@ -114,10 +114,10 @@ struct CollectiveTimes {
   bool operator==(const CollectiveTimes&) const = default;
 };
 
-/// How many times as fast a rank computes when others do not. Nodes of a lab share a machine's cores.
+/// How many ranks take turns on a core when all compute. Nodes of a lab share a machine's cores.
 struct CoreSharing {
-  double node = 1.0;     // when no other rank of its node computes
-  double cluster = 1.0;  // when besides no other node does
+  double node = 1.0;     // ranks of a node among themselves
+  double cluster = 1.0;  // nodes among themselves
 
   bool operator==(const CoreSharing&) const = default;
 };

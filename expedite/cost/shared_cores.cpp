@@ -50,8 +50,9 @@ double SharedCores::pace_of(std::size_t rank) const {
   const auto nodes = static_cast<double>(ranks_of_node_.size());
   const auto active =
       static_cast<double>(std::ranges::count_if(computing_, [](double ranks) { return ranks > 0.0; }));
-  double pace = std::min(sharing_.node, ranks_of_node_[node] / computing_[node]) *
-                std::min(sharing_.cluster, nodes / active);
+  // Of a node's n ranks n / sharing run at a time.
+  double pace = std::min(1.0, ranks_of_node_[node] / sharing_.node / computing_[node]) *
+                std::min(1.0, nodes / sharing_.cluster / active);
   // Two communications on one link carry no more than one.
   std::map<int, double> share;
   for (const Use& use : uses_[rank]) {

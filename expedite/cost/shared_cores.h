@@ -12,10 +12,8 @@
 
 namespace expedite::cost {
 
-/// A task of compute progresses at the pace that its cost is given for, all ranks computing, times
-/// - CoreSharing's gains where others of its node, or other nodes, do not compute: of n ranks on c cores a
-/// may
-///   compute as fast as alone while a <= c, and share the cores when there are more;
+/// A task of compute progresses at the pace that its cost is given for, on a core of its own, times
+/// - CoreSharing's parts: n ranks on c cores share them while more than c compute;
 /// - TaskCost::compute_share of each link that its communication is under way on.
 /// Communication progresses between the paces of TaskCost::seconds and busy_seconds, by the part of its
 /// members that compute.

@@ -48,6 +48,13 @@ TaskCosts::TaskCosts(StepCase step, const cost::Cluster& cluster)
       cluster_(cluster),
       tokens_(real(step_.shape.tokens)),
       sequences_(tokens_ / real(step_.sequence_length)) {
+  for (const std::vector<double>& of_layer : step_.expert_loads) {
+    require(std::ssize(of_layer) == step_.config.experts, "loads of {} experts, where a layer has {}",
+            of_layer.size(), step_.config.experts);
+  }
+  const auto sparse = std::ranges::count(step_.config.sparse, true);
+  require(step_.expert_loads.empty() || std::ssize(step_.expert_loads) == sparse,
+          "expert loads of {} layers, where {} have experts", step_.expert_loads.size(), sparse);
   const cost::Device& device = cluster.devices.front();
   require(!device.kernels.empty(),
           "the cluster {} has no kernels: it was measured by another version, or is not measured at all; run "

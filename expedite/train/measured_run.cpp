@@ -16,12 +16,6 @@ namespace {
 using schedule::Stream;
 using tracing::TraceEvent;
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 bool is_of(const TraceEvent& event, const schedule::Task& task) {
   return event.op == task.op && event.pass == task.pass && event.layer == task.layer &&
          event.micro_batch == task.micro_batch && event.chunk == task.chunk;
@@ -131,25 +125,17 @@ std::vector<ClassSeconds> class_seconds(std::span<const tracing::RankTrace> trac
   return result;
 }
 
-std::vector<std::vector<double>> measured_loads(const std::filesystem::path& run_dir) {
-  std::vector<std::vector<double>> loads;
+std::vector<ExpertLoads> measured_loads(const std::filesystem::path& run_dir) {
+  std::vector<ExpertLoads> steps;
   for (const nlohmann::json& line : read_metrics(run_dir)) {
-    const auto found = line.find("expert_loads");
-    if (found == line.end()) {
-      continue;
-    }
-    const auto of_step = found->get<std::vector<std::vector<double>>>();
-    loads.resize(of_step.size());
-    for (std::size_t layer = 0; layer < of_step.size(); ++layer) {
-      loads[layer].resize(of_step[layer].size(), 0.0);
-      std::ranges::transform(loads[layer], of_step[layer], loads[layer].begin(), std::plus<>());
+    if (const auto found = line.find("expert_loads"); found != line.end()) {
+      steps.push_back(found->get<ExpertLoads>());
     }
   }
-  return loads;
+  return steps;
 }
 
-MeasuredRun read_run(const std::filesystem::path& run_dir, std::span<const schedule::Schedule> schedules) {
-  MeasuredRun run;
+StepTimes read_run(const std::filesystem::path& run_dir, std::span<const schedule::Schedule> schedules) {
   std::vector<double> seconds;
   std::vector<double> exposed;
   for (const nlohmann::json& line : read_metrics(run_dir)) {
@@ -160,19 +146,29 @@ MeasuredRun read_run(const std::filesystem::path& run_dir, std::span<const sched
   }
   require(!seconds.empty(), "{}: metrics.jsonl has no traced step: train with trace.steps above 0",
           run_dir.string());
-  run.steps = std::ssize(seconds);
+  const std::vector<tracing::RankTrace> traces = tracing::read_chrome_trace(run_dir / "trace.json");
+  StepTimes run{.classes = median_classes(class_seconds(traces, schedules)), .steps = std::ssize(seconds)};
   run.step_seconds = median(std::move(seconds));
   run.exposed = median(std::move(exposed));
-  const std::vector<tracing::RankTrace> traces = tracing::read_chrome_trace(run_dir / "trace.json");
-  const std::vector<ClassSeconds> steps = class_seconds(traces, schedules);
+  return run;
+}
+
+ClassSeconds median_classes(std::span<const ClassSeconds> steps) {
+  ClassSeconds result;
   for (const auto& [kind, unused] : steps.front()) {
     std::vector<double> of_steps;
     for (const ClassSeconds& step : steps) {
       of_steps.push_back(step.at(kind));
     }
-    run.classes[kind] = median(std::move(of_steps));
+    result[kind] = median(std::move(of_steps));
   }
-  return run;
+  return result;
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 }  // namespace expedite::train

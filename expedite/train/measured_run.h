@@ -25,18 +25,25 @@ using ClassSeconds = std::map<TaskClass, double>;
 [[nodiscard]] std::vector<ClassSeconds> class_seconds(std::span<const tracing::RankTrace> traces,
                                                       std::span<const schedule::Schedule> schedules);
 
-struct MeasuredRun {
-  double step_seconds = 0.0;  // median
-  double exposed = 0.0;       // part of the step on rank 0; median
-  ClassSeconds classes;       // medians of the traced steps
-  std::int64_t steps = 0;     // that step_seconds is of
+/// How long the steps of a run took, or are predicted to take: medians of the steps.
+struct StepTimes {
+  double step_seconds = 0.0;
+  double exposed = 0.0;  // part of the step in which compute waits for communication, or for other ranks
+  ClassSeconds classes;
+  std::int64_t steps = 0;
 };
 
-/// The run folder's expert loads alone: what the schedules to read the rest by depend on.
-[[nodiscard]] std::vector<std::vector<double>> measured_loads(const std::filesystem::path& run_dir);
+/// How often tokens chose each expert, [sparse layers][E], in each step of the run folder that was traced.
+/// Routing differs from step to step, and the busiest rank sets the pace of each. Empty: not recorded.
+using ExpertLoads = std::vector<std::vector<double>>;
+[[nodiscard]] std::vector<ExpertLoads> measured_loads(const std::filesystem::path& run_dir);
 
-/// Of the traced steps, which are past warm-up.
-[[nodiscard]] MeasuredRun read_run(const std::filesystem::path& run_dir,
-                                   std::span<const schedule::Schedule> schedules);
+/// Of the traced steps, which are past warm-up; `exposed` is rank 0's.
+[[nodiscard]] StepTimes read_run(const std::filesystem::path& run_dir,
+                                 std::span<const schedule::Schedule> schedules);
+
+/// The median of each class.
+[[nodiscard]] ClassSeconds median_classes(std::span<const ClassSeconds> steps);
+[[nodiscard]] double median(std::vector<double> values);
 
 }  // namespace expedite::train

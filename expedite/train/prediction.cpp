@@ -46,4 +46,24 @@ Prediction predict(const model::StepCase& step, const cost::Cluster& cluster) {
   return prediction;
 }
 
+StepTimes step_times(std::span<const Prediction> predictions) {
+  std::vector<double> seconds;
+  std::vector<double> exposed;
+  std::vector<ClassSeconds> classes;
+  for (const Prediction& prediction : predictions) {
+    const cost::Simulation& simulation = prediction.simulation;
+    double waiting = 0.0;
+    for (const cost::RankTimes& rank : simulation.ranks) {
+      waiting += simulation.seconds - rank.compute;
+    }
+    seconds.push_back(simulation.seconds);
+    exposed.push_back(waiting / (simulation.seconds * static_cast<double>(simulation.ranks.size())));
+    classes.push_back(class_seconds(cost::traces_of(simulation), prediction.schedules).front());
+  }
+  return {.step_seconds = median(std::move(seconds)),
+          .exposed = median(std::move(exposed)),
+          .classes = median_classes(classes),
+          .steps = std::ssize(predictions)};
+}
+
 }  // namespace expedite::train

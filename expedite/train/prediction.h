@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "expedite/cost/cluster.h"
 #include "expedite/cost/simulator.h"
 #include "expedite/model/task_cost.h"
 #include "expedite/train/config.h"
+#include "expedite/train/measured_run.h"
 
 namespace expedite::train {
 
@@ -22,5 +24,8 @@ struct Prediction {
 };
 
 [[nodiscard]] Prediction predict(const model::StepCase& step, const cost::Cluster& cluster);
+
+/// Of predictions of steps that differ in their experts' loads alone; `exposed` is of all ranks.
+[[nodiscard]] StepTimes step_times(std::span<const Prediction> predictions);
 
 }  // namespace expedite::train

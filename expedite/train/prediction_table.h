@@ -1,4 +1,4 @@
-// A predicted step, alone or beside the run that it predicts, as a table and as JSON.
+// Predicted steps, alone or beside the run that they predict, as a table and as JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,24 +6,17 @@
 #include <string>
 
 #include "expedite/train/measured_run.h"
-#include "expedite/train/prediction.h"
 
 namespace expedite::train {
 
-/// The prediction's tasks by class, as measured_run.h has them.
-[[nodiscard]] ClassSeconds predicted_classes(const Prediction& prediction);
+/// Step time, tokens per second (`tokens` in a step of all ranks), exposed communication, and milliseconds by
+/// class of tasks, the largest first; with a run also what it measured and how far off the prediction is.
+[[nodiscard]] std::string prediction_table(const StepTimes& predicted, std::int64_t tokens,
+                                           const std::optional<StepTimes>& run);
 
-/// Of all ranks' time the part in which compute waits for communication, or for other ranks.
-[[nodiscard]] double predicted_exposed(const Prediction& prediction);
-
-/// Step time, tokens per second, exposed communication, and milliseconds by class of tasks, the largest
-/// first; with a run also what it measured and how far off the prediction is.
-[[nodiscard]] std::string prediction_table(const Prediction& prediction,
-                                           const std::optional<MeasuredRun>& run);
-
-/// The same: keys step_s, tokens_per_s, exposed_fraction, classes[] of op, pass and seconds; with a run in
-/// each of them measured beside it.
-[[nodiscard]] nlohmann::json prediction_json(const Prediction& prediction,
-                                             const std::optional<MeasuredRun>& run);
+/// The same: keys step_s, tokens_per_s, exposed_fraction, classes[] of op, pass and seconds; with a run
+/// `measured`, of step_s, exposed_fraction and steps, and in each class measured_s.
+[[nodiscard]] nlohmann::json prediction_json(const StepTimes& predicted, std::int64_t tokens,
+                                             const std::optional<StepTimes>& run);
 
 }  // namespace expedite::train

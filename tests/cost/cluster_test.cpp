@@ -27,7 +27,11 @@ Cluster two_by_two() {
                                    .bytes = 32768,
                                    .cores = 1,
                                    .read_bytes_per_s = 2e11,
-                                   .copy_bytes_per_s = 1.5e11}}}},
+                                   .copy_bytes_per_s = 1.5e11}},
+                       .kernels = {{.kernel = "rms_norm",
+                                    .dtype = DType::f32,
+                                    .axes = {{"rows", {16, 256}}, {"columns", {64, 128, 1024}}},
+                                    .seconds = {1e-6, 2e-6, 3e-6, 1.25e-5, 1.0 / 3.0, 2.0}}}}},
           .links = {{.name = "intra_node",
                      .latency_s = 1.5e-6,
                      .message_rate_per_s = 1e6,
@@ -38,7 +42,11 @@ Cluster two_by_two() {
                      .latency_s = 4e-5,
                      .message_rate_per_s = 5e4,
                      .bandwidth_bytes_per_s = 1.2e8,
-                     .pair_bandwidth_bytes_per_s = 2.3e8}}};
+                     .pair_bandwidth_bytes_per_s = 2.3e8}},
+          .sharing = {.node = 1.75, .cluster = 1.0},
+          .task_seconds = 1.5e-5,
+          .collectives = {
+              {schedule::Collective::all_reduce, 2, 1, {{8, 1e-5, 2e-3, 0.75}, {4096, 1e-4, 3e-3, 1.0}}}}};
 }
 
 std::string error_of(const std::string& yaml) {
@@ -91,7 +99,7 @@ TEST(Cluster, ReadsAFile) {
     static_cast<void>(read_cluster(path.string()));
     FAIL();
   } catch (const Error& error) {
-    EXPECT_EQ(error.what(), path.string() + ": cannot open the cluster: No such file or directory");
+    EXPECT_EQ(error.what(), path.string() + ": cannot open: No such file or directory");
   }
 }
 
@@ -111,9 +119,9 @@ TEST(Cluster, SaysWhatIsWrongAndWhere) {
             "c.yaml:13: devices[0].matmul[0].dtype = f16: expected bf16 or f32");
   EXPECT_EQ(error_with("k: 512, flops_per_s: 250000000000", "k: 512, flops_per_s: -1"),
             "c.yaml:16: devices[0].matmul[0].shapes[0].flops_per_s = -1: expected a number > 0");
-  EXPECT_EQ(error_with("latency_s: 1.5e-06", "latency_s: .nan"), "c.yaml:25: .nan is not a finite number");
+  EXPECT_EQ(error_with("latency_s: 1.5e-06", "latency_s: .nan"), "c.yaml:32: .nan is not a finite number");
   EXPECT_EQ(error_with("latency_s: 1.5e-06", "latency_s: soon"),
-            "c.yaml:25: links[0].latency_s = soon: expected a number > 0");
+            "c.yaml:32: links[0].latency_s = soon: expected a number > 0");
   EXPECT_EQ(error_with("kind: cpu", "kind: \xff"),
             "c.yaml:8: devices[0].kind = \xff: expected a text in UTF-8");
   EXPECT_EQ(error_with("name: intra_node", "name: ring"),
@@ -178,6 +186,25 @@ TEST(Cluster, SurvivesDamage) {
     }
   }
   EXPECT_GT(read, 0);
+}
+
+TEST(Cluster, WhatWasMeasuredOfExecutionMayBeMissing) {
+  Cluster older = two_by_two();
+  older.devices.front().kernels.clear();
+  older.collectives.clear();
+  older.task_seconds = 0.0;
+  older.sharing = {};
+  std::string yaml = to_yaml(older);
+  const auto line = yaml.find("sharing:");
+  yaml.erase(line, yaml.find('\n', line) - line + 1);
+  EXPECT_EQ(parse_cluster(yaml, "c.yaml"), older);
+}
+
+TEST(Cluster, RefusesGridsThatAreNone) {
+  EXPECT_NE(error_with("sizes: [16, 256]", "sizes: [256, 16]").find("rows"), std::string::npos);
+  EXPECT_NE(error_with("sizes: [16, 256]", "sizes: [16]").find("6 seconds"), std::string::npos);
+  EXPECT_NE(error_with("bytes: 4096", "bytes: 4").find("must rise"), std::string::npos);
+  EXPECT_NE(error_with("all_reduce", "all_reduced").find("all_to_all"), std::string::npos);
 }
 
 }  // namespace
