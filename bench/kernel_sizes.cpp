@@ -310,7 +310,7 @@ struct Routed {
   TensorView logits, scores, experts, weights;
   kernels::RouterOptions options;
 
-  Routed(const OperandMemory& memory, std::int64_t tokens, std::int64_t experts_in_all, std::int64_t topk)
+  Routed(OperandMemory& memory, std::int64_t tokens, std::int64_t experts_in_all, std::int64_t topk)
       : logits(memory.matrix(0, DType::f32, {tokens, experts_in_all})),
         scores(memory.matrix(1, DType::f32, {tokens, experts_in_all})),
         experts(memory.matrix(2, DType::i32, {tokens, topk})),
@@ -448,26 +448,20 @@ void add_optimizer(std::vector<SizedKernel>& kernels, DType type, bool quick) {
 
 }  // namespace
 
-OperandMemory::OperandMemory() {
+OperandMemory::OperandMemory() : types_(kRoles, DType::i64) {
   for (int role = 0; role < kRoles; ++role) {
     roles_.push_back(pool_.allocate(kRoleBytes, MemoryCategory::workspace));
   }
-  fill(DType::f32);
 }
 
-void OperandMemory::fill(DType type) {
-  for (const Buffer& role : roles_) {
-    if (type == DType::bf16) {
-      std::memset(role.data(), 0x3C, static_cast<std::size_t>(role.bytes()));  // 0.0115
-    } else {
-      std::ranges::fill(role.view(DType::f32, {role.bytes() / 4}).span<float>(), 0.01F);
-    }
-  }
-}
-
-TensorView OperandMemory::matrix(int role, DType type, const Shape& shape, std::int64_t set) const {
+TensorView OperandMemory::matrix(int role, DType type, const Shape& shape, std::int64_t set) {
   constexpr std::int64_t kLine = 64;
-  const Buffer& memory = roles_[static_cast<std::size_t>(role)];
+  const auto index = static_cast<std::size_t>(role);
+  const Buffer& memory = roles_[index];
+  if (types_[index] != type) {  // another type's bits may be numbers that are slow to compute with
+    std::memset(memory.data(), 0x3C, static_cast<std::size_t>(memory.bytes()));  // 0.0115 in bf16 and f32
+    types_[index] = type;
+  }
   const std::int64_t bytes = (shape.elements() * size_of(type) + kLine - 1) / kLine * kLine;
   const std::int64_t fitting = memory.bytes() / bytes;
   require(fitting > 0, "operands of {} bytes", bytes);

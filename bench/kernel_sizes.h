@@ -17,10 +17,9 @@ class OperandMemory {
  public:
   OperandMemory();
 
-  /// Small numbers of that type everywhere: before the first measurement of a kernel.
-  void fill(DType type);
-  /// A matrix of operand `role`, 0 to 5. Sets of operands, numbered from 0, lie apart.
-  [[nodiscard]] TensorView matrix(int role, DType type, const Shape& shape, std::int64_t set = 0) const;
+  /// A matrix of operand `role`, 0 to 5: of small numbers, or what a kernel has left there. Sets of operands,
+  /// numbered from 0, lie apart.
+  [[nodiscard]] TensorView matrix(int role, DType type, const Shape& shape, std::int64_t set = 0);
   /// How many sets of operands, of `bytes` in all, are together larger than a core's own caches. A kernel
   /// that goes through so many finds nothing in them, as a layer does not find its weights.
   [[nodiscard]] static std::int64_t sets(std::int64_t bytes);
@@ -29,6 +28,7 @@ class OperandMemory {
  private:
   MemoryPool pool_;
   std::vector<Buffer> roles_;
+  std::vector<DType> types_;  // of what lies in each role's memory
 };
 
 /// A kernel with its grid of sizes.

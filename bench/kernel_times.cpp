@@ -79,7 +79,6 @@ std::vector<cost::KernelTimes> kernel_times(const comm::ProcessGrid& grid, bool 
       const SizedKernel& kernel = kernels[i];
       say(fmt::format("{} {}{}", name_of(kernel.dtype), kernel.name,
                       passes > 1 ? fmt::format(", {} of {}", pass + 1, passes) : ""));
-      memory.fill(kernel.dtype);
       samples[i].resize(static_cast<std::size_t>(points_of(kernel.axes)));
       for (std::size_t point = 0; point < samples[i].size(); ++point) {
         // What takes long is a mean over a long time already.
