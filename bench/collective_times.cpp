@@ -107,7 +107,8 @@ class ProbeRunner final : public runtime::TaskRunner {
   ProbeRunner(const comm::ProcessGrid& grid, std::int64_t most_bytes, int threads)
       : threads_(threads),
         world_(grid.world().duplicate("world")),
-        src_(static_cast<std::size_t>(most_bytes), std::byte{0}),
+        most_bytes_(static_cast<std::size_t>(most_bytes)),
+        src_(kPlaces * most_bytes_, std::byte{0}),
         dst_(src_.size() + 2 * kRow, std::byte{0}) {}
 
   void set_exchange(const comm::Communicator& group, const Exchange& exchange) {
@@ -158,10 +159,13 @@ class ProbeRunner final : public runtime::TaskRunner {
 
  private:
   static constexpr std::int64_t kRow = 256;
+  static constexpr std::size_t kPlaces = 6;
   static constexpr int kAlone = 20;  // products of a task `attention`
 
   std::unique_ptr<runtime::PendingCommunication> start_exchange() {
     const auto ranks = static_cast<std::size_t>(group_->size());
+    // Rows that are sent do not lie in the caches of the core that sends them.
+    const std::size_t place = place_++ % kPlaces * most_bytes_;
     constexpr std::int64_t kFewBytes = 1024;
     if (exchange_.collective == Collective::all_gather && exchange_.bytes > kFewBytes) {
       return runtime::make_pending(
@@ -174,22 +178,26 @@ class ProbeRunner final : public runtime::TaskRunner {
       return runtime::make_pending(comm::MetadataGather(*group_, mine_, all_));
     }
     if (exchange_.collective == Collective::all_reduce) {
-      auto* const values = reinterpret_cast<float*>(src_.data());
+      auto* const values = reinterpret_cast<float*>(src_.data() + place);
       return runtime::make_pending(
           comm::SumReduction(*group_, std::span(values, static_cast<std::size_t>(exchange_.bytes / 4))));
     }
     const std::int64_t peers = std::max(group_->size() - 1, 1);
     rows_.assign(ranks, std::max<std::int64_t>(exchange_.bytes / peers / kRow, 1));
     rows_[static_cast<std::size_t>(group_->rank())] = 0;
-    return runtime::make_pending(comm::RowExchange(
-        *group_,
-        {.src = src_.data(), .src_rows = rows_, .dst = dst_.data(), .dst_rows = rows_, .row_bytes = kRow}));
+    return runtime::make_pending(comm::RowExchange(*group_, {.src = src_.data() + place,
+                                                             .src_rows = rows_,
+                                                             .dst = dst_.data() + place,
+                                                             .dst_rows = rows_,
+                                                             .row_bytes = kRow}));
   }
 
   Product product_;
   int threads_;
   double product_nanoseconds_ = 0.0;
   comm::Communicator world_;
+  std::size_t most_bytes_;
+  std::size_t place_ = 0;
   std::vector<std::byte> src_;
   std::vector<std::byte> dst_;
   std::vector<std::int64_t> met_, mine_, all_, rows_;
