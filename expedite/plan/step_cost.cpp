@@ -230,7 +230,7 @@ StepCost StepCoster::cost(const Strategy& s, const PieceTimes& pieces) const {
   const double step_overhead = context_.eff(Constant::step_overhead);
   if (s.pp > 1) {
     // A micro-batch passes the slowest stage within its work, and the others besides.
-    const double others = (s.pp - slowness) / (s.pp - 1.0);
+    const double others = std::max(0.0, s.pp - slowness) / (s.pp - 1.0);
     seconds.bubble = others * bubble_seconds(s, stage);
     const double send = message_seconds(context_, s, message_bytes(context_, s));
     const double steady = 2.0 * micro_batches * s.vpp * context_.eff(Constant::pipeline_exposed);

@@ -118,6 +118,37 @@ TEST(StepCost, BubblesAreThoseOfTheSchedules) {
   }
 }
 
+// 1F1B of unlike stages: one micro-batch passes all of them, the others follow at the slowest one's pace.
+TEST(StepCost, UnlikeStagesWaitForTheSlowest) {
+  const Workload workload{.seq = 4096, .global_batch = 1024};
+  const CostContext context = context_of("llama3-8b", "h100", 64, workload);
+  PieceTimes pieces;
+  pieces.dense.forward[Cause::matmul] = 1.0;
+  pieces.dense.backward[Cause::matmul] = 2.0;
+  pieces.head.forward[Cause::matmul] = 2.0;
+  pieces.head.backward[Cause::matmul] = 4.0;
+  const StepCost cost = StepCoster(context).cost({.pp = 4, .dp = 16}, pieces);
+  // 32 layers of 3 s and a head of 6 s: at best three stages of nine layers, 27 s, and one of less.
+  const double all = 32 * 3.0 + 6.0;
+  EXPECT_NEAR(cost.seconds.work.total() + cost.seconds.bubble, all + 63 * 27.0, 1e-9);
+}
+
+// Ranks of tp send a part of the activations each; without sequence parallelism their receivers gather them.
+TEST(StepCost, SendsAPartPerTensorParallelRank) {
+  const Workload workload{.seq = 4096, .global_batch = 1024};
+  const CostContext context = context_of("llama3-8b", "h100", 64, workload);
+  const Strategy strategy{.tp = 8, .pp = 4, .dp = 2};
+  const double bytes = message_bytes(context, strategy);
+  EXPECT_EQ(bytes, 2.0 * 4096 * 4096 / 8);
+  const Machine& machine = context.reached();
+  EXPECT_EQ(message_seconds(context, strategy, bytes), send_seconds(machine, 16, bytes));
+  Strategy whole = strategy;
+  whole.sequence_parallel = false;
+  EXPECT_NEAR(message_seconds(context, whole, bytes),
+              send_seconds(machine, 16, bytes) + gather_seconds(machine, machine.span(8, 1), 8 * bytes),
+              1e-12);
+}
+
 TEST(StepCost, PartsAddUp) {
   const Workload workload{.seq = 4096, .global_batch = 4096};
   const CostContext context = context_of("deepseek-v3", "h800", 1024, workload,
