@@ -49,7 +49,7 @@ STREAMS = ["compute", "prefetch", "intra", "inter", "reduce", "send_next", "rece
            "receive_next"]
 
 WIDTH = 1000
-LEFT, RIGHT = 128, 16
+LEFT, RIGHT = 150, 16
 ROW, GAP, RANK_GAP, PANEL_GAP, CAPTION = 22, 3, 14, 22, 20
 LABEL_SIZE = 10.5
 
