@@ -18,8 +18,8 @@ namespace expedite::plan {
 namespace {
 
 CostContext context_of(const Transformer& model, const char* device, std::int64_t devices,
-                       const Workload& workload, const char* software = "megatron-core-2025",
-                       std::vector<double> load = {}) {
+                       const Workload& workload, const char* software = "megatron-bridge-26.04",
+                       ExpertLoad load = {}) {
   const DeviceFacts& facts = *find_device_facts(device);
   return {model,           make_machine(make_cluster(facts, devices), devices), workload,
           Precision::bf16, builtin_calibration().of(facts.kind, software),      *find_software(software),
@@ -27,7 +27,7 @@ CostContext context_of(const Transformer& model, const char* device, std::int64_
 }
 
 CostContext context_of(const char* model, const char* device, std::int64_t devices, const Workload& workload,
-                       const char* software = "megatron-core-2025", std::vector<double> load = {}) {
+                       const char* software = "megatron-bridge-26.04", ExpertLoad load = {}) {
   return context_of(*find_builtin_model(model), device, devices, workload, software, std::move(load));
 }
 
@@ -67,7 +67,7 @@ void expect_sound(const SimulatedStep& step, const Strategy& strategy) {
     }
   }
   EXPECT_EQ(ranks, static_cast<double>(strategy.devices())) << to_string(strategy);
-  EXPECT_GE(step.bubble_fraction, 0.0);
+  EXPECT_GE(step.bubble_fraction, -1e-9);
   EXPECT_LE(step.bubble_fraction + step.exposed_fraction, 1.0);
 }
 
@@ -86,7 +86,10 @@ TEST(SimulatedStep, EqualsTheClosedFormWhereStagesAreEqual) {
       const SimulatedStep step = simulate_step(context, strategy);
       expect_sound(step, strategy);
       const double expected = step.estimate.seconds.total;
-      EXPECT_NEAR(step.seconds, expected, 2e-3 * expected) << to_string(strategy);
+      // A stage of several layers makes the upper ones' weight gradients before the lower ones' input
+      // gradients go on, where these formulas put all of them behind.
+      const bool apart = strategy.pipeline != Pipeline::one_f_one_b;
+      EXPECT_NEAR(step.seconds, expected, (apart ? 1.5e-2 : 2e-3) * expected) << to_string(strategy);
       EXPECT_NEAR(step.busiest().seconds.work.total(), step.estimate.seconds.work.total(), 1e-3 * expected);
     }
   }
@@ -167,7 +170,9 @@ TEST(SimulatedStep, WorksOnWhatTheClosedFormCounts) {
     for (const Cause cause : {Cause::matmul, Cause::attention, Cause::memory, Cause::host, Cause::tensor,
                               Cause::context, Cause::expert}) {
       const double expected = step.estimate.seconds.work[cause];
-      EXPECT_NEAR(step.busiest().seconds.work[cause], expected, 0.02 * expected + 1e-3 * step.seconds)
+      // What is exposed of chunked exchanges depends on the layers around.
+      const double chunked = cause == Cause::expert && strategy.chunks > 1 ? 0.04 : 1e-3;
+      EXPECT_NEAR(step.busiest().seconds.work[cause], expected, 0.02 * expected + chunked * step.seconds)
           << text << " " << kCauseNames[static_cast<std::size_t>(cause)];
     }
   }
@@ -193,12 +198,12 @@ TEST(SimulatedStep, BusyExpertsMakeRanksUnlike) {
   const Workload workload{.seq = 4096, .global_batch = 64};
   const Transformer& model = *find_builtin_model("qwen3-30b-a3b");
   const Strategy strategy = parse_strategy("pp=2,ep=8", 32);
-  const auto with = [&](std::vector<double> load) {
-    return simulate_step(context_of(model, "h100", 32, workload, "megatron-core-2025", std::move(load)),
+  const auto with = [&](ExpertLoad load) {
+    return simulate_step(context_of(model, "h100", 32, workload, "megatron-bridge-26.04", std::move(load)),
                          strategy);
   };
   const SimulatedStep even = with({});
-  const SimulatedStep uneven = with(cost::zipf_weights(model.experts, 0.8));
+  const SimulatedStep uneven = with({cost::zipf_weights(model.experts, 0.8), false});
   EXPECT_EQ(even.ranks.size(), 2U);
   ASSERT_EQ(uneven.ranks.size(), 4U);
   expect_sound(uneven, strategy);
