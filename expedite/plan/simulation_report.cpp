@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
@@ -100,7 +101,7 @@ std::string describe(const SimulatedStep& step, const Strategy& strategy, double
        100.0 * step.bubble_fraction, 100.0 * step.exposed_fraction);
   if (step.busiest().seconds.expert_wire > 0.0) {
     line(text, "EP communication hidden: {:.2f} % in steady state, {:.2f} % in the whole step",
-         100.0 * step.hidden.steady_state, 100.0 * step.hidden.whole_step);
+         100.0 * std::max(0.0, step.hidden.steady_state), 100.0 * std::max(0.0, step.hidden.whole_step));
   }
   describe_exposed(text, step);
   describe_time(text, step);
