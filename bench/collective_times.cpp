@@ -355,12 +355,14 @@ class ExecutionProbe {
     std::vector<double> idle;
     std::vector<double> busy;
     std::vector<double> share;
+    std::vector<double> start;
     int rounds = 1;
     for (int round = 0; round < rounds; ++round) {
       idle.push_back(idle_seconds());
-      const auto [seconds, left] = busy_seconds(round);
-      busy.push_back(seconds);
-      share.push_back(left);
+      const Busy beside = busy_seconds(round);
+      busy.push_back(beside.seconds);
+      share.push_back(beside.compute_share);
+      start.push_back(beside.start_seconds);
       if (round == 0 && !options_.quick) {
         rounds = std::clamp(static_cast<int>(kSeconds / (idle.front() + busy.front())), kFewest, kMost);
         rounds = static_cast<int>(comm::all_reduce<std::int64_t>(grid_.world(), rounds, comm::ReduceOp::min));
@@ -371,6 +373,7 @@ class ExecutionProbe {
     time.busy_seconds = std::max(model::agree(grid_.world(), middle_mean(std::move(busy))), time.seconds);
     constexpr double kLeast = 0.05;
     time.compute_share = std::clamp(model::agree(grid_.world(), median(std::move(share))), kLeast, 1.0);
+    time.busy_start_seconds = model::agree(grid_.world(), std::max(middle_mean(std::move(start)), 1e-9));
     return time;
   }
 
@@ -403,8 +406,13 @@ class ExecutionProbe {
     return exchange_seconds();
   }
 
-  /// Seconds, and the part of its pace that compute keeps meanwhile.
-  std::pair<double, double> busy_seconds(int round) {
+  struct Busy {
+    double seconds;
+    double compute_share;
+    double start_seconds;  // of this rank, from the end of the task before
+  };
+
+  Busy busy_seconds(int round) {
     begin_schedule();
     runner_.expect_exchange();
     const TaskId alone = add_compute(Op::attention, {add_communication(Op::statistics, {})});
@@ -412,7 +420,7 @@ class ExecutionProbe {
     // Ranks never come to an exchange at one time.
     TaskId last = met;
     std::vector<TaskId> after = {met};
-    for (int i = (grid_.rank() * 5 + round * 3) % kMostSkew; i > 0; --i) {
+    for (int i = (grid_.rank() * 5 + round * 3) % kMostSkew; i >= 0; --i) {
       last = add_compute(Op::optimizer, std::exchange(after, {}));
     }
     add_compute(Op::experts, {last});
@@ -428,7 +436,8 @@ class ExecutionProbe {
               static_cast<double>(std::max<std::int64_t>(ends[i] - ends[i - 1], 1));
     }
     const auto window = static_cast<double>(std::max<std::int64_t>(exchange.end - exchange.begin, 1));
-    return {exchange_seconds(), done * product / window};
+    const std::int64_t ready = of(Op::optimizer).back().end;
+    return {exchange_seconds(), done * product / window, 1e-9 * static_cast<double>(exchange.begin - ready)};
   }
 
   const comm::ProcessGrid& grid_;

@@ -127,10 +127,13 @@ Link read_link(YamlFields fields) {
 }
 
 CollectiveTime read_collective_time(YamlFields fields) {
-  const CollectiveTime time{.bytes = fields.count("bytes"),
-                            .seconds = fields.positive("seconds"),
-                            .busy_seconds = fields.positive("busy_seconds"),
-                            .compute_share = fields.positive("compute_share")};
+  CollectiveTime time{.bytes = fields.count("bytes"),
+                      .seconds = fields.positive("seconds"),
+                      .busy_seconds = fields.positive("busy_seconds"),
+                      .compute_share = fields.positive("compute_share")};
+  if (fields.has("busy_start_seconds")) {
+    time.busy_start_seconds = fields.positive("busy_start_seconds");
+  }
   fields.finish();
   return time;
 }
@@ -258,8 +261,10 @@ void write(Writer& out, const CollectiveTimes& times) {
   out.line(4, "ranks_per_node: {}", times.ranks_per_node);
   out.line(4, "times:");
   for (const CollectiveTime& time : times.times) {
-    out.line(6, "- {{bytes: {}, seconds: {}, busy_seconds: {}, compute_share: {}}}", time.bytes, time.seconds,
-             time.busy_seconds, time.compute_share);
+    const std::string start =
+        time.busy_start_seconds > 0.0 ? fmt::format(", busy_start_seconds: {}", time.busy_start_seconds) : "";
+    out.line(6, "- {{bytes: {}, seconds: {}, busy_seconds: {}, compute_share: {}{}}}", time.bytes,
+             time.seconds, time.busy_seconds, time.compute_share, start);
   }
 }
 

@@ -98,8 +98,9 @@ struct CollectiveTime {
   std::int64_t bytes =
       0;                 // all_to_all: that a rank sends to others; all_gather: its block; all_reduce: in all
   double seconds = 0.0;  // while no rank computes
-  double busy_seconds = 0.0;   // while all ranks compute
-  double compute_share = 1.0;  // of a rank's cores that its compute keeps meanwhile
+  double busy_seconds = 0.0;        // while all ranks compute
+  double compute_share = 1.0;       // of a rank's cores that its compute keeps meanwhile
+  double busy_start_seconds = 0.0;  // until a rank that computes begins it, from when it could
 
   bool operator==(const CollectiveTime&) const = default;
 };

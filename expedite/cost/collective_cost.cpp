@@ -60,6 +60,10 @@ CollectiveTime collective_time(const Cluster& cluster, schedule::Collective coll
   time.compute_share = std::clamp(interpolate(line, std::min(bytes, static_cast<double>(line.back().bytes)),
                                               &CollectiveTime::compute_share),
                                   least.compute_share, most.compute_share);
+  time.busy_start_seconds =
+      std::max(interpolate(line, std::min(bytes, static_cast<double>(line.back().bytes)),
+                           &CollectiveTime::busy_start_seconds),
+               0.0);
   return time;
 }
 

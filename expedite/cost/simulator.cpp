@@ -123,6 +123,9 @@ class Simulator {
       if (!next_time(now)) {
         break;
       }
+      for (const Node node : arrived_) {
+        arrive(node, now);
+      }
       for (const Node node : ending_) {
         runs_[at(node)].end = now;
         memory.release(graph_, node, now);
@@ -170,6 +173,16 @@ class Simulator {
       }
       return;
     }
+    if (cores_) {
+      arriving_.push_back(node);  // whether its rank computes is known when all has begun that begins now
+    } else {
+      arrive(node, now);
+    }
+  }
+
+  /// The rank is at the communication; the last of its meeting begins it.
+  void arrive(Node node, double now) {
+    const std::int32_t meeting = graph_.meeting_of(node);
     if (--absent_[at(meeting)] > 0) {
       return;
     }
@@ -205,6 +218,12 @@ class Simulator {
     if (!cores_) {
       return;
     }
+    for (const Node node : arriving_) {
+      const double delay =
+          cores_->computes(graph_.rank_of(node)) ? runs_[at(node)].cost.busy_start_seconds : 0.0;
+      ends_.push({now + delay, ++events_, node, kArrives});
+    }
+    arriving_.clear();
     cores_->share_anew(now, [&](Node node, double end) { ends_.push({end, ++events_, node, -1}); });
     for (const Node node : under_way_) {
       const std::span<const Node> members = graph_.meeting(node);
@@ -220,10 +239,13 @@ class Simulator {
   /// Moves on to when the next tasks end, which are then in `ending_`.
   bool next_time(double& now) {
     ending_.clear();
-    while (!ends_.empty() && (ending_.empty() || ends_.top().time == now)) {
+    arrived_.clear();
+    while (!ends_.empty() && ((ending_.empty() && arrived_.empty()) || ends_.top().time == now)) {
       const End end = ends_.top();
       ends_.pop();
-      if (end.meeting < 0) {
+      if (end.meeting == kArrives) {
+        arrived_.push_back(end.node);
+      } else if (end.meeting < 0) {
         if (cores_ && graph_.task(end.node).stream == Stream::compute) {
           if (!cores_->ends(graph_, end.node, end.time)) {
             continue;  // its share changed since
@@ -246,7 +268,7 @@ class Simulator {
       }
       now = end.time;
     }
-    return !ending_.empty();
+    return !ending_.empty() || !arrived_.empty();
   }
 
   [[nodiscard]] std::string stuck() const {
@@ -258,6 +280,8 @@ class Simulator {
     }
     return "the tasks to simulate wait for each other in a circle: schedule::verify names them";
   }
+
+  static constexpr std::int32_t kArrives = -2;  // End::meeting of a rank's arrival at `node`
 
   struct End {
     double time;
@@ -277,6 +301,8 @@ class Simulator {
   std::vector<std::int32_t> absent_;   // by meeting: members that have not reached it
   SharedLinks links_;
   std::optional<SharedCores> cores_;
+  std::vector<Node> arriving_;   // with shared cores: communication whose turn has come
+  std::vector<Node> arrived_;    // and has been begun by its rank
   std::vector<Node> under_way_;  // with shared cores: communication
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
   std::int64_t events_ = 0;

@@ -26,6 +26,7 @@ struct TaskCost {
   // a member's cores that is left to compute meanwhile.
   double busy_seconds = 0.0;
   double compute_share = 1.0;
+  double busy_start_seconds = 0.0;  // until a rank that computes begins it, from when its turn has come
 };
 
 /// What a task of a rank costs. A communication takes as long as its slowest member says.

@@ -83,7 +83,8 @@ cost::TaskCost TaskCosts::communication(const schedule::Schedule& schedule,
           .bytes = std::llround(sent > 0.0 ? sent : bytes),
           .link = spanned > 1 ? kBetweenNodes : kInsideNode,
           .busy_seconds = time.busy_seconds + on_thread,
-          .compute_share = time.compute_share};
+          .compute_share = time.compute_share,
+          .busy_start_seconds = time.busy_start_seconds};
 }
 
 }  // namespace expedite::model

@@ -45,8 +45,10 @@ Cluster two_by_two() {
                      .pair_bandwidth_bytes_per_s = 2.3e8}},
           .sharing = {.node = 1.75, .cluster = 1.0},
           .task_seconds = 1.5e-5,
-          .collectives = {
-              {schedule::Collective::all_reduce, 2, 1, {{8, 1e-5, 2e-3, 0.75}, {4096, 1e-4, 3e-3, 1.0}}}}};
+          .collectives = {{schedule::Collective::all_reduce,
+                           2,
+                           1,
+                           {{8, 1e-5, 2e-3, 0.75}, {4096, 1e-4, 3e-3, 1.0, 1.5e-3}}}}};
 }
 
 std::string error_of(const std::string& yaml) {

@@ -60,6 +60,21 @@ TEST(SharedCores, CommunicationAndComputeSlowEachOther) {
   EXPECT_NEAR(run(exchange(2), {0, 1}, {}).seconds, 4.0 + 4.0 / 3.0, 1e-9);
 }
 
+TEST(SharedCores, ARankThatComputesIsLate) {
+  std::vector<Schedule> schedules = exchange(3);
+  schedules[0].tasks.push_back(
+      {.op = Op::combine, .stream = Stream::intra, .after = {1}, .communication = Communication{}});
+  schedules[1].tasks.push_back(
+      {.op = Op::combine, .stream = Stream::intra, .communication = Communication{}});
+  const std::vector<RankClass> ranks = {{schedules.data()}, {&schedules[1]}};
+  const auto late = [](const Schedule& /*schedule*/, const Task& task) {
+    return task.communication ? TaskCost{.seconds = 4.0, .busy_seconds = 4.0, .busy_start_seconds = 2.0}
+                              : TaskCost{.seconds = static_cast<double>(task.layer)};
+  };
+  // Rank 0 computes for 3 seconds and begins the exchange 2 seconds late; then nobody computes.
+  EXPECT_DOUBLE_EQ(simulate(ranks, late, {.cores = Cores{.node_of = {0, 1}}}).seconds, 2.0 + 4.0 + 4.0);
+}
+
 TEST(SharedCores, MembersOfACollectiveEndApart) {
   const std::vector<Schedule> schedules = exchange(1);
   std::vector<RankClass> ranks = {{schedules.data()}, {&schedules[1]}};
