@@ -17,6 +17,9 @@ class OperandMemory {
  public:
   OperandMemory();
 
+  /// Before another kernel: what kernels make of their operands again and again may be numbers that are slow
+  /// to compute with.
+  void forget() { types_.assign(types_.size(), DType::i64); }
   /// A matrix of operand `role`, 0 to 5: of small numbers, or what a kernel has left there. Sets of operands,
   /// numbered from 0, lie apart.
   [[nodiscard]] TensorView matrix(int role, DType type, const Shape& shape, std::int64_t set = 0);

@@ -39,26 +39,27 @@ double now(int threads) {
                       : std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
 
-/// Seconds of one run, from as many as take `least`. The first time one more makes what is made once.
-double seconds_of(const SizedKernel::Run& run, double least, int threads, bool first_time) {
+/// Seconds of one run, from as many as take `least`, the first of them run number `first`. The first time one
+/// more makes what is made once.
+double seconds_of(const SizedKernel::Run& run, double least, int threads, std::int64_t first,
+                  bool first_time) {
   if (first_time) {
-    run(0);
+    run(first);
   }
   const double begin = now(threads);
   std::int64_t runs = 0;
   double taken = 0.0;
   do {
-    run(++runs);
+    run(first + ++runs);
     taken = now(threads) - begin;
   } while (taken < least);
   return std::max(taken, 1e-9) / static_cast<double>(runs);
 }
 
-/// Disturbances only make it longer.
-double lower_quartile(std::vector<double> values) {
-  const auto quarter = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 4);
-  std::nth_element(values.begin(), quarter, values.end());
-  return *quarter;
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 }  // namespace
@@ -79,6 +80,7 @@ std::vector<cost::KernelTimes> kernel_times(const comm::ProcessGrid& grid, bool 
       const SizedKernel& kernel = kernels[i];
       say(fmt::format("{} {}{}", name_of(kernel.dtype), kernel.name,
                       passes > 1 ? fmt::format(", {} of {}", pass + 1, passes) : ""));
+      memory.forget();
       samples[i].resize(static_cast<std::size_t>(points_of(kernel.axes)));
       for (std::size_t point = 0; point < samples[i].size(); ++point) {
         // What takes long is a mean over a long time already.
@@ -87,7 +89,10 @@ std::vector<cost::KernelTimes> kernel_times(const comm::ProcessGrid& grid, bool 
           continue;
         }
         const auto sizes = sizes_of(kernel.axes, static_cast<std::int64_t>(point));
-        const double seconds = seconds_of(kernel.prepare(memory, sizes), least, threads, pass == 0);
+        // Somewhere else each time, so that nothing is left in a cache from the point before.
+        constexpr std::int64_t kPrime = 7919;
+        const std::int64_t first = kPrime * (1 + pass + passes * static_cast<std::int64_t>(point));
+        const double seconds = seconds_of(kernel.prepare(memory, sizes), least, threads, first, pass == 0);
         samples[i][point].push_back(seconds / static_cast<double>(kernel.units));
       }
     }
@@ -96,7 +101,7 @@ std::vector<cost::KernelTimes> kernel_times(const comm::ProcessGrid& grid, bool 
   for (std::size_t i = 0; i < kernels.size(); ++i) {
     cost::KernelTimes measured{.kernel = kernels[i].name, .dtype = kernels[i].dtype, .axes = kernels[i].axes};
     for (const std::vector<double>& of_point : samples[i]) {
-      measured.seconds.push_back(lower_quartile(of_point));
+      measured.seconds.push_back(median(of_point));
     }
     model::agree(grid.world(), measured.seconds);
     times.push_back(std::move(measured));
