@@ -39,11 +39,10 @@ double now(int threads) {
                       : std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
 
-/// Seconds of one run, from as many as take `least`, the first of them run number `first`. The first time one
-/// more makes what is made once.
-double seconds_of(const SizedKernel::Run& run, double least, int threads, std::int64_t first,
-                  bool first_time) {
-  if (first_time) {
+/// Seconds of one run, from as many as take `least`, the first of them run number `first`. With `apart` one
+/// more before makes what is made once.
+double seconds_of(const SizedKernel::Run& run, double least, int threads, std::int64_t first, bool apart) {
+  if (apart) {
     run(first);
   }
   const double begin = now(threads);
@@ -92,7 +91,8 @@ std::vector<cost::KernelTimes> kernel_times(const comm::ProcessGrid& grid, bool 
         // Somewhere else each time, so that nothing is left in a cache from the point before.
         constexpr std::int64_t kPrime = 7919;
         const std::int64_t first = kPrime * (1 + pass + passes * static_cast<std::int64_t>(point));
-        const double seconds = seconds_of(kernel.prepare(memory, sizes), least, threads, first, pass == 0);
+        const double seconds =
+            seconds_of(kernel.prepare(memory, sizes), least, threads, first, pass == 0 || point == 0);
         samples[i][point].push_back(seconds / static_cast<double>(kernel.units));
       }
     }
