@@ -186,6 +186,7 @@ constexpr std::array kTypes = {
 
 std::vector<std::string> legal_model_types() {
   std::vector<std::string> names;
+  names.reserve(std::size(kTypes) + 1);
   for (const Type& type : kTypes) {
     names.emplace_back(type.name);
   }

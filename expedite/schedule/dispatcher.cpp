@@ -26,6 +26,7 @@ std::optional<Dispatcher> parse_dispatcher(std::string_view name) {
 
 std::vector<std::string> dispatcher_names() {
   std::vector<std::string> names;
+  names.reserve(kDispatchers.size());
   for (const Dispatcher each : kDispatchers) {
     names.emplace_back(name_of(each));
   }

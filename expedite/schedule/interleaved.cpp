@@ -22,6 +22,7 @@ std::vector<Action> interleaved_order(const PipelineShape& shape, int stage) {
           ? total
           : std::min(2 * (shape.stages - 1 - stage) + (shape.virtual_stages - 1) * shape.stages, total);
   std::vector<Action> order;
+  order.reserve(2 * static_cast<std::size_t>(total));
   for (int f = 0; f < warm_up; ++f) {
     order.push_back(interleaved_forward(shape, f));
   }

@@ -249,7 +249,8 @@ class Builder {
         writer_.compute({.op = Op::optimizer, .pass = Pass::update, .layer = layer, .after = ready}, {});
     const bool sparse = layer >= 0 && layer < step_.layers() && step_.sparse[at(layer)];
     for (const GroupId group : {kDataParallelGroup, kExpertDataParallelGroup}) {
-      if (spec_.sharded_optimizer && !spec_.sharded_weights && step_.group_size(group) > 1 && (group == kDataParallelGroup || sparse)) {
+      if (spec_.sharded_optimizer && !spec_.sharded_weights && step_.group_size(group) > 1 &&
+          (group == kDataParallelGroup || sparse)) {
         writer_.communicate(
             {.op = Op::gather_weights, .pass = Pass::update, .layer = layer, .after = {updated}},
             Stream::reduce, Collective::all_gather, group);
