@@ -14,8 +14,6 @@
 namespace expedite::cli {
 namespace {
 
-constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
-
 struct PlanOptions {
   PlanInputs inputs;
   std::int64_t top = 10;
@@ -66,7 +64,7 @@ int run_plan(const PlanOptions& options) {
   const plan::Transformer model = plan::load_transformer(options.inputs.model);
   const plan::CostContext context = make_context(options.inputs, model);
   const double memory_limit =
-      options.memory_limit_gib > 0.0 ? options.memory_limit_gib * kGib : context.machine().memory_bytes;
+      options.memory_limit_gib > 0.0 ? options.memory_limit_gib * plan::kGib : context.machine().memory_bytes;
   fmt::print("{}", describe(options.inputs, model));
   if (!options.explain.empty()) {
     explain(options, context, memory_limit);

@@ -9,6 +9,8 @@
 
 namespace expedite::plan {
 
+inline constexpr double kGib = 1024.0 * 1024.0 * 1024.0;  // bytes
+
 /// Bytes at the peak of the fullest stage's rank.
 struct Memory {
   double weights = 0.0;

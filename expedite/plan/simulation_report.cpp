@@ -3,22 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "expedite/plan/named_parts.h"
 #include "expedite/plan/plan_report.h"
+#include "expedite/plan/report_text.h"
 
 namespace expedite::plan {
 namespace {
-
-constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
-
-template <typename... Args>
-void line(std::string& text, fmt::format_string<Args...> format, Args&&... args) {
-  fmt::format_to(std::back_inserter(text), format, std::forward<Args>(args)...);
-  text += '\n';
-}
 
 double difference(const SimulatedStep& step) {
   return step.seconds / step.estimate.seconds.total - 1.0;
