@@ -175,7 +175,7 @@ void MoeLayer::out(const Flow& flow, int index) {
   arrived_[c] = last;
 }
 
-TaskId MoeLayer::send(const Work& work, Stream stream, GroupId group, Held held) {
+TaskId MoeLayer::send(const Work& work, Stream stream, GroupId group, const Held& held) {
   return writer_.communicate(work, stream, Collective::all_to_all, group, held);
 }
 
