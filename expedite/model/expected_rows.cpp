@@ -1,10 +1,11 @@
+#include "expedite/model/expected_rows.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "expedite/cost/routing.h"
 #include "expedite/kernels/grouped_matmul.h"
-#include "expedite/model/task_cost.h"
 
 namespace expedite::model {
 namespace {

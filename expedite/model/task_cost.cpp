@@ -7,7 +7,6 @@
 
 #include "expedite/base/error.h"
 #include "expedite/model/engine.h"
-#include "expedite/schedule/train_step.h"
 
 namespace expedite::model {
 
@@ -32,15 +31,6 @@ std::int64_t sparse_index(const ModelConfig& config, std::int64_t layer) {
 }
 
 }  // namespace
-
-std::vector<schedule::Schedule> build_schedules(const StepCase& step) {
-  std::vector<schedule::Schedule> schedules;
-  for (int rank = 0; rank < step.ranks(); ++rank) {
-    schedules.push_back(schedule::build_train_step(
-        step_spec(step.config, step.dtype, step.plan, step.placement, rank, step.shape)));
-  }
-  return schedules;
-}
 
 TaskCosts::TaskCosts(StepCase step, const cost::Cluster& cluster)
     : step_(std::move(step)),
