@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "expedite/base/cores.h"
+#include "expedite/base/median.h"
 #include "expedite/comm/block_gather.h"
 #include "expedite/comm/clock.h"
 #include "expedite/comm/collectives.h"
@@ -37,12 +38,6 @@ struct GroupShape {
   int nodes = 1;
   int ranks_per_node = 1;
 };
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 std::vector<int> divisors(int number) {
   std::vector<int> result;

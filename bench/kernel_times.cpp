@@ -7,6 +7,7 @@
 
 #include "bench/kernel_sizes.h"
 #include "expedite/base/cores.h"
+#include "expedite/base/median.h"
 #include "expedite/model/quick_cluster.h"
 
 namespace expedite::bench {
@@ -53,12 +54,6 @@ double seconds_of(const SizedKernel::Run& run, double least, int threads, std::i
     taken = now(threads) - begin;
   } while (taken < least);
   return std::max(taken, 1e-9) / static_cast<double>(runs);
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "bench/kernel_cases.h"
 #include "bench/yardstick.h"
 #include "expedite/base/error.h"
+#include "expedite/base/median.h"
 #include "expedite/kernels/product.h"
 
 namespace expedite::bench {
@@ -36,12 +37,6 @@ struct Result {
   double floor;        // seconds that the work would take at the yardstick's speed
   double ratio;        // median over samples of kernel's speed to yardstick's
 };
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 /// Seconds of one run, averaged over `runs`.
 double time_runs(const std::function<void()>& run, int runs) {

@@ -5,15 +5,9 @@
 #include <algorithm>
 
 #include "expedite/base/error.h"
+#include "expedite/base/median.h"
 
 namespace expedite::bench {
-
-double median(std::vector<double> values) {
-  require(!values.empty(), "a median of nothing");
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 std::size_t median_round(const LayerResult& result) {
   const auto round = std::ranges::find(result.seconds, median(result.seconds));

@@ -34,9 +34,6 @@ struct LayerResult {
 /// The bytes of token rows that follow from the routing.
 [[nodiscard]] RowTraffic expected_bytes(const LayerResult& result);
 
-/// The middle one, of an even number the upper of the two. Throws Error when there are none.
-[[nodiscard]] double median(std::vector<double> values);
-
 /// The round whose time is the median.
 [[nodiscard]] std::size_t median_round(const LayerResult& result);
 /// Median over rounds of the time over the larger floor of that round.

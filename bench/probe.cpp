@@ -16,6 +16,7 @@
 #include "bench/kernel_times.h"
 #include "bench/yardstick.h"
 #include "expedite/base/cores.h"
+#include "expedite/base/median.h"
 #include "expedite/comm/collectives.h"
 #include "expedite/kernels/matmul_speed.h"
 #include "expedite/kernels/memory_speed.h"
@@ -46,12 +47,6 @@ Effort effort_of(bool quick) {
           .samples = 3,
           .rows = {16, 64, 256, 1024, 2048},
           .weights = {{1024, 512}, {1024, 1024}, {2048, 1024}, {1024, 4096}}};
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 std::string host_name() {

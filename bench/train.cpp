@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 #include <omp.h>
 
-#include <algorithm>
 #include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 
 #include "bench/yardstick.h"
 #include "expedite/base/error.h"
+#include "expedite/base/median.h"
 #include "expedite/base/random.h"
 #include "expedite/model/engine.h"
 
@@ -44,11 +44,6 @@ model::MicroBatch random_tokens(const TrainBenchOptions& options, int rank) {
   const std::span<const std::int32_t> all(tokens);
   batch.append(all.first(all.size() - 1), all.subspan(1));
   return batch;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 struct Measured {

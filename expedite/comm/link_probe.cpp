@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "expedite/base/error.h"
+#include "expedite/base/median.h"
 #include "expedite/comm/collectives.h"
 #include "expedite/comm/environment.h"
 #include "expedite/comm/request.h"
@@ -41,12 +42,6 @@ Effort effort_of(const LinkProbeOptions& options) {
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 /// Waits between looks: gives the core away at first, which costs the least time, and sleeps when nothing

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "expedite/base/cores.h"
+#include "expedite/base/median.h"
 #include "expedite/comm/collectives.h"
 #include "expedite/kernels/matmul_speed.h"
 #include "expedite/kernels/memory_speed.h"
@@ -117,9 +118,7 @@ void agree(const comm::Communicator& world, std::span<double> measured) {
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       of_ranks[rank] = all[rank * measured.size() + i];
     }
-    const auto middle = of_ranks.begin() + static_cast<std::ptrdiff_t>(ranks / 2);
-    std::nth_element(of_ranks.begin(), middle, of_ranks.end());
-    measured[i] = to_four_digits(*middle);
+    measured[i] = to_four_digits(median(of_ranks));
   }
 }
 

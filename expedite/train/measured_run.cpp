@@ -7,6 +7,7 @@
 #include <string>
 
 #include "expedite/base/error.h"
+#include "expedite/base/median.h"
 #include "expedite/cost/task_graph.h"
 #include "expedite/tracing/read_trace.h"
 
@@ -163,12 +164,6 @@ ClassSeconds median_classes(std::span<const ClassSeconds> steps) {
     result[kind] = median(std::move(of_steps));
   }
   return result;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 }  // namespace expedite::train

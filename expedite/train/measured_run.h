@@ -44,6 +44,5 @@ using ExpertLoads = std::vector<std::vector<double>>;
 
 /// The median of each class.
 [[nodiscard]] ClassSeconds median_classes(std::span<const ClassSeconds> steps);
-[[nodiscard]] double median(std::vector<double> values);
 
 }  // namespace expedite::train

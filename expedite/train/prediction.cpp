@@ -1,6 +1,7 @@
 #include "expedite/train/prediction.h"
 
 #include "expedite/base/error.h"
+#include "expedite/base/median.h"
 #include "expedite/schedule/verify.h"
 #include "expedite/train/batches.h"
 #include "expedite/train/ep_plan.h"

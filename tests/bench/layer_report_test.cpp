@@ -27,13 +27,6 @@ LayerResult result_of(std::vector<double> seconds) {
   return result;
 }
 
-TEST(LayerReport, TakesMedians) {
-  EXPECT_EQ(median({3.0, 1.0, 2.0}), 2.0);
-  EXPECT_EQ(median({4.0, 1.0, 3.0, 2.0}), 3.0);
-  EXPECT_EQ(median({7.0}), 7.0);
-  EXPECT_THROW(static_cast<void>(median({})), Error);
-}
-
 TEST(LayerReport, NamesAContender) {
   LayerResult result = result_of({0.2, 0.1, 0.3});
   EXPECT_EQ(median_round(result), 0U);

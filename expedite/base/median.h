@@ -1,0 +1,11 @@
+// What repeated measurements are summed up by.
+#pragma once
+
+#include <vector>
+
+namespace expedite {
+
+/// The middle one, of an even number the upper of the two. Throws Error when there are none.
+[[nodiscard]] double median(std::vector<double> values);
+
+}  // namespace expedite
