@@ -27,9 +27,6 @@ void require_given(bool given, const char* option) {
 int run_simulate(const SimulateOptions& options) {
   require_given(!options.inputs.cluster.empty(), "--cluster");
   if (!options.training.config.empty()) {
-    require(options.strategy.empty() && options.inputs.model.empty(),
-            "--model and --strategy beside {}: a configuration says what it trains, and how",
-            options.training.config);
     SimulateTraining training = options.training;
     training.trace = options.trace;
     training.json = options.json;
@@ -58,10 +55,11 @@ int run_simulate(const SimulateOptions& options) {
 
 void add_simulate_command(CLI::App& app, Context& context) {
   auto options = std::make_shared<SimulateOptions>();
-  CLI::App* command = app.add_subcommand("simulate", "Simulate one training step of a strategy");
+  CLI::App* command =
+      app.add_subcommand("simulate", "Simulate one training step, of a strategy or of a training run");
   add_plan_inputs(*command, options->inputs, false);
-  add_simulate_training_options(*command, options->training);
   command->add_option("--strategy", options->strategy, "tp=8,pp=16,vpp=2,ep=32,...; what is not given is 1");
+  add_simulate_training_options(*command, options->training);
   command->add_option("--trace", options->trace, "Write the step's trace for Perfetto to this file");
   command->add_option("--json", options->json, "Write the result to this file");
   command->callback([options, &context] { context.exit_code = run_simulate(*options); });

@@ -16,16 +16,26 @@
 namespace expedite::cli {
 
 void add_simulate_training_options(CLI::App& command, SimulateTraining& options) {
-  command.add_option(
+  // A configuration says what it trains, and how; only the cluster comes from elsewhere.
+  const std::vector<CLI::Option*> of_strategies = command.get_options([](const CLI::Option* option) {
+    return !option->check_name("--cluster") && !option->check_name("--help");
+  });
+  CLI::Option* const config = command.add_option(
       "CONFIG", options.config,
       "A configuration of `expedite train`, whose step is simulated on the cluster that --cluster "
       "FILE says `expedite probe` has measured");
+  for (CLI::Option* option : of_strategies) {
+    config->excludes(option);
+  }
   command.add_option("--set", options.overrides, "Override a key of the configuration: key.path=value")
       ->take_all()
       ->expected(1)
-      ->allow_extra_args(false);
-  command.add_option("--measured", options.measured,
-                     "The folder of a run of CONFIG: take its experts' loads, and compare");
+      ->allow_extra_args(false)
+      ->needs(config);
+  command
+      .add_option("--measured", options.measured,
+                  "The folder of a run of CONFIG: take its experts' loads, and compare")
+      ->needs(config);
 }
 
 int simulate_training(const SimulateTraining& options, const std::string& cluster_file) {

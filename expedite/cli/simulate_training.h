@@ -15,6 +15,8 @@ struct SimulateTraining {
   std::string json;      // likewise
 };
 
+/// After the options of strategies, which cannot be given beside CONFIG; --trace and --json, which can, come
+/// later.
 void add_simulate_training_options(CLI::App& command, SimulateTraining& options);
 
 /// The file that it names is read as a cluster.

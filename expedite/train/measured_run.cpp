@@ -88,7 +88,9 @@ std::vector<nlohmann::json> read_metrics(const std::filesystem::path& run_dir) {
   std::vector<nlohmann::json> lines;
   for (std::string line; std::getline(stream, line);) {
     lines.push_back(nlohmann::json::parse(line, nullptr, false));
-    require(lines.back().is_object() && lines.back().value("step_ms", 0.0) > 0.0,
+    const nlohmann::json& read = lines.back();
+    const auto time = read.find("step_ms");
+    require(read.is_object() && time != read.end() && time->is_number() && time->get<double>() > 0.0,
             "{}:{}: this is no line of metrics", file.string(), lines.size());
   }
   return lines;
@@ -130,7 +132,12 @@ std::vector<ExpertLoads> measured_loads(const std::filesystem::path& run_dir) {
   std::vector<ExpertLoads> steps;
   for (const nlohmann::json& line : read_metrics(run_dir)) {
     if (const auto found = line.find("expert_loads"); found != line.end()) {
-      steps.push_back(found->get<ExpertLoads>());
+      try {
+        steps.push_back(found->get<ExpertLoads>());
+      } catch (const nlohmann::json::exception& error) {
+        fail("{}: expert_loads of step {}: {}", (run_dir / "metrics.jsonl").string(), steps.size() + 1,
+             error.what());
+      }
     }
   }
   return steps;

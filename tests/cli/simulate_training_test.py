@@ -54,11 +54,25 @@ class SimulateTraining(harness.Case):
         for arguments, expected in (
             ((config,), "--cluster"),
             ((config, "--cluster", "absent.yaml"), "absent.yaml"),
-            ((config, "--cluster", "absent.yaml", "--strategy", "tp=2"), "--strategy"),
             (("--cluster", "h100"), "--model"),
         ):
             process = self.start_and_wait("simulate", *arguments, status=1)
             self.assertIn(expected, process.stderr)
+
+    def test_options_of_the_other_kind_are_refused(self):
+        config = self.write_config()
+        strategy = ("--model", "mixtral-8x22b", "--cluster", "h100", "--devices", 8, "--global-batch", 8, "--strategy", "ep=8")
+        for arguments, expected in (
+            ((config, "--cluster", "absent.yaml", "--strategy", "tp=2"), "--strategy"),
+            ((config, "--cluster", "absent.yaml", "--zipf", 1.2), "--zipf"),
+            ((config, "--cluster", "absent.yaml", "--devices", 8), "--devices"),
+            ((*strategy, "--measured", "runs/tiny"), "--measured"),
+            ((*strategy, "--set", "train.steps=2"), "--set"),
+        ):
+            process = self.start("simulate", *arguments)
+            self.assertNotIn(process.wait(), (0, 134, 139), process.output)
+            self.assertIn(expected, process.stderr)
+            self.assertEqual(process.stdout, "")
 
 
 if __name__ == "__main__":
