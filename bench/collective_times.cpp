@@ -21,6 +21,7 @@
 #include "expedite/comm/row_exchange.h"
 #include "expedite/kernels/matmul.h"
 #include "expedite/kernels/product.h"
+#include "expedite/model/engine.h"
 #include "expedite/model/quick_cluster.h"
 #include "expedite/runtime/executor.h"
 
@@ -211,6 +212,7 @@ class ExecutionProbe {
         trace_(1),
         executor_(pool_,
                   {.compute_thread_setup = [threads = options.threads] { omp_set_num_threads(threads); },
+                   .urgent_communication = model::own_cores(grid, options.threads),
                    .trace = &trace_}) {
     schedule_.rank = grid.rank();
     schedule_.groups = {{"world", grid.layout().world_ranks()}};

@@ -1,6 +1,7 @@
 #include "expedite/base/cores.h"
 
 #include <hwloc.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <ctime>
@@ -42,6 +43,18 @@ Cores count_cores() {
     cores.bound = std::max(1, bound);
   }
   return cores;
+}
+
+Processors allowed_processors() {
+  cpu_set_t allowed;
+  static_assert(8 * sizeof(allowed) == Processors().size());
+  require(sched_getaffinity(0, sizeof(allowed), &allowed) == 0,
+          "the system does not tell which processors this process may run on");
+  Processors processors;
+  for (std::size_t i = 0; i < processors.size(); ++i) {
+    processors[i] = CPU_ISSET(i, &allowed) != 0;
+  }
+  return processors;
 }
 
 std::vector<CacheSize> cache_sizes() {

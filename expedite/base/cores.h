@@ -1,6 +1,7 @@
 // How many cores there are to compute on, and how large their caches are.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <vector>
 
@@ -14,6 +15,11 @@ struct Cores {
 /// Cores, not hardware threads: two threads of one core share its arithmetic. Throws Error when hwloc cannot
 /// tell.
 [[nodiscard]] Cores count_cores();
+
+/// The hardware threads that this process may run on, by number.
+using Processors = std::bitset<1024>;
+/// Throws Error when the system does not tell.
+[[nodiscard]] Processors allowed_processors();
 
 /// A level of the caches that hold data.
 struct CacheSize {

@@ -31,13 +31,9 @@ double unlikeness(const CollectiveTimes& times, std::int64_t nodes, std::int64_t
   return ratio(times.nodes, nodes) + ratio(times.ranks_per_node, ranks_per_node);
 }
 
-}  // namespace
-
-CollectiveTime collective_time(const Cluster& cluster, schedule::Collective collective, std::int64_t nodes,
-                               std::int64_t ranks_per_node, double bytes) {
-  if (nodes * ranks_per_node <= 1) {
-    return {};
-  }
+/// Of the measured group that is most like this one.
+const std::vector<CollectiveTime>& times_of(const Cluster& cluster, schedule::Collective collective,
+                                            std::int64_t nodes, std::int64_t ranks_per_node) {
   const CollectiveTimes* nearest = nullptr;
   for (const CollectiveTimes& times : cluster.collectives) {
     if (times.collective == collective && (times.nodes > 1) == (nodes > 1) &&
@@ -51,7 +47,17 @@ CollectiveTime collective_time(const Cluster& cluster, schedule::Collective coll
       "the cluster {} has no measured {} of groups {}: run expedite probe with as many nodes and ranks as "
       "the job has",
       cluster.name, name_of(collective), nodes > 1 ? "that span nodes" : "inside a node");
-  const auto& line = nearest->times;
+  return nearest->times;
+}
+
+}  // namespace
+
+CollectiveTime collective_time(const Cluster& cluster, schedule::Collective collective, std::int64_t nodes,
+                               std::int64_t ranks_per_node, double bytes) {
+  if (nodes * ranks_per_node <= 1) {
+    return {};
+  }
+  const auto& line = times_of(cluster, collective, nodes, ranks_per_node);
   CollectiveTime time{.bytes = std::llround(bytes),
                       .seconds = std::max(interpolate(line, bytes, &CollectiveTime::seconds), 0.0),
                       .busy_seconds = std::max(interpolate(line, bytes, &CollectiveTime::busy_seconds), 0.0)};
@@ -65,6 +71,12 @@ CollectiveTime collective_time(const Cluster& cluster, schedule::Collective coll
                            &CollectiveTime::busy_start_seconds),
                0.0);
   return time;
+}
+
+double collective_latency(const Cluster& cluster, schedule::Collective collective, std::int64_t nodes,
+                          std::int64_t ranks_per_node) {
+  return nodes * ranks_per_node <= 1 ? 0.0
+                                     : times_of(cluster, collective, nodes, ranks_per_node).front().seconds;
 }
 
 }  // namespace expedite::cost

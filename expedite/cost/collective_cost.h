@@ -13,4 +13,8 @@ namespace expedite::cost {
 [[nodiscard]] CollectiveTime collective_time(const Cluster& cluster, schedule::Collective collective,
                                              std::int64_t nodes, std::int64_t ranks_per_node, double bytes);
 
+/// What it takes for no bytes, nearly: seconds of the fewest that were measured.
+[[nodiscard]] double collective_latency(const Cluster& cluster, schedule::Collective collective,
+                                        std::int64_t nodes, std::int64_t ranks_per_node);
+
 }  // namespace expedite::cost

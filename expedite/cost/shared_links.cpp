@@ -18,11 +18,14 @@ void SharedLinks::begin(const TaskGraph& graph, const std::vector<TaskRun>& runs
   begun.left = seconds;
   begun.pace = 1.0;
   begun.factor = 1.0;
+  begun.wire = 0.0;
   begun.since = now;
   begun.end = now + seconds;
   if (contention_ && seconds > 0.0) {
     for (const Node member : members) {
-      const int link = runs[static_cast<std::size_t>(member)].cost.link;
+      const TaskCost& cost = runs[static_cast<std::size_t>(member)].cost;
+      const int link = cost.link;
+      begun.wire = std::max(begun.wire, 1.0 - std::min(cost.latency_seconds / seconds, 1.0));
       const schedule::Collective collective = graph.task(member).communication->collective;
       for (const int in : {0, 1}) {
         const auto other_way = in == 0 ? schedule::Collective::receive : schedule::Collective::send;
@@ -51,8 +54,11 @@ void SharedLinks::end(std::int32_t which, double now, const Schedule& schedule) 
 }
 
 void SharedLinks::set_factor(std::int32_t which, double factor, double now, const Schedule& schedule) {
-  flow(which).factor = factor;
-  set_pace(which, now, schedule);
+  if (factor != flow(which).factor) {
+    flow(which).factor = factor;
+    set_pace(which, now, schedule);
+    share_anew(std::vector<Use>(flow(which).uses), now, schedule);
+  }
 }
 
 /// Of all that uses one of these links.
@@ -64,13 +70,21 @@ void SharedLinks::share_anew(const std::vector<Use>& uses, double now, const Sch
   }
 }
 
+double SharedLinks::others(std::int32_t which, const Use& use) {
+  double sum = 0.0;
+  for (const std::int32_t other : users(use)) {
+    sum += other == which ? 0.0 : flow(other).wire * flow(other).factor;
+  }
+  return sum;
+}
+
 void SharedLinks::set_pace(std::int32_t which, double now, const Schedule& schedule) {
   Flow& shared = flow(which);
-  double pace = 1.0;
+  double most = 0.0;
   for (const Use& use : shared.uses) {
-    pace = std::min(pace, 1.0 / static_cast<double>(users(use).size()));
+    most = std::max(most, others(which, use));
   }
-  pace *= shared.factor;
+  const double pace = 1.0 / (1.0 / shared.factor + shared.wire * most);
   if (pace != shared.pace) {
     shared.left -= (now - shared.since) * shared.pace;
     shared.since = now;

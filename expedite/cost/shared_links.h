@@ -11,10 +11,12 @@
 
 namespace expedite::cost {
 
-/// Without contention every meeting takes its own time. With it, n communications under way in one direction
-/// of one link of one rank each progress at 1/n of their pace (processor sharing), and a meeting at the pace
-/// of its slowest member. A send goes out, a receive comes in, a collective does both. What is on its way is
-/// identified by a number that the caller chooses: a meeting's, or a member's where members end apart.
+/// Without contention every meeting takes its own time. With it, communications under way in one direction of
+/// one link of one rank share it: while a communication would be on the wire, which is all its time but its
+/// latency, it waits for each other one by the part of the time that the other is on the wire. Of n without
+/// latency each progresses at 1/n of its pace (processor sharing). A meeting has the pace of its slowest
+/// member. A send goes out, a receive comes in, a collective does both. What is on its way is identified by a
+/// number that the caller chooses: a meeting's, or a member's where members end apart.
 class SharedLinks {
  public:
   /// Called with what is on its way and when it will end, as long as nothing else begins or ends.
@@ -41,6 +43,7 @@ class SharedLinks {
     double left = 0.0;  // seconds with its links alone
     double pace = 1.0;
     double factor = 1.0;
+    double wire = 1.0;   // the part of its seconds at factor 1 that it is on the wire
     double since = 0.0;  // when `left` was right
     double end = -1.0;
   };
@@ -48,6 +51,8 @@ class SharedLinks {
   std::vector<std::int32_t>& users(const Use& use) { return users_[use.rank][use.way]; }
   [[nodiscard]] Flow& flow(std::int32_t which);
   void share_anew(const std::vector<Use>& uses, double now, const Schedule& schedule);
+  /// The part of the time that the others on a link are on the wire, all together.
+  [[nodiscard]] double others(std::int32_t which, const Use& use);
   void set_pace(std::int32_t which, double now, const Schedule& schedule);
 
   bool contention_;

@@ -22,6 +22,7 @@ struct TaskCost {
   double seconds = 0.0;    // of communication: from when all members have reached it, with its links alone
   std::int64_t bytes = 0;  // of communication: for the trace
   int link = -1;           // the shared link that communication uses, below kSharedLinks; -1: none
+  double latency_seconds = 0.0;  // of `seconds`: in which it leaves its link to others
   // Of communication with SimulationOptions::cores: what it takes while its members compute, and the part of
   // a member's cores that is left to compute meanwhile.
   double busy_seconds = 0.0;
@@ -45,7 +46,7 @@ struct Cores {
 };
 
 struct SimulationOptions {
-  bool contention = false;  // what is under way in one direction of a rank's link shares its bandwidth
+  bool contention = false;  // what is under way in one direction of a rank's link shares it (SharedLinks)
   bool events = false;      // keep what ran when
   bool memory = false;      // keep what was held when
   // Compute and communication share cores (SharedCores), and each member of a communication ends at a time of

@@ -82,6 +82,8 @@ cost::TaskCost TaskCosts::communication(const schedule::Schedule& schedule,
   return {.seconds = time.seconds + on_thread,
           .bytes = std::llround(sent > 0.0 ? sent : bytes),
           .link = spanned > 1 ? kBetweenNodes : kInsideNode,
+          .latency_seconds = on_thread + cost::collective_latency(cluster_, task.communication->collective,
+                                                                  spanned, of_node),
           .busy_seconds = time.busy_seconds + on_thread,
           .compute_share = time.compute_share,
           .busy_start_seconds = time.busy_start_seconds};

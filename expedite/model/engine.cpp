@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "expedite/base/cores.h"
+#include "expedite/comm/collectives.h"
 #include "expedite/comm/grid_layout.h"
 #include "expedite/schedule/verify.h"
 
@@ -26,6 +27,7 @@ Engine::Engine(Parameters& parameters, const comm::ProcessGrid& grid, MemoryPool
   };
   executor.poll = [this] { control_.poll(); };
   executor.compute_thread_setup = [threads = options.threads] { omp_set_num_threads(threads); };
+  executor.urgent_communication = own_cores(grid, options.threads);
   executor.trace = &trace_;
   executor.shared_pool = runner_.shared_pool();
   executor_ = std::make_unique<runtime::Executor>(pool, std::move(executor));
@@ -109,6 +111,22 @@ int threads_per_rank(const comm::ProcessGrid& grid) {
   const Cores cores = count_cores();
   const bool bound = cores.bound < cores.machine;  // by the launcher, who shared the cores out
   return std::max(1, bound ? cores.bound : cores.machine / grid.local_size());
+}
+
+bool own_cores(const comm::ProcessGrid& grid, int threads) {
+  struct Rank {
+    Processors allowed;
+    int threads = 0;
+  };
+  const std::vector<Rank> ranks = comm::all_gather(grid.world(), Rank{allowed_processors(), threads});
+  Rank node;
+  for (int rank = 0; rank < grid.size(); ++rank) {
+    if (grid.node_of(rank) == grid.node()) {
+      node.allowed |= ranks[static_cast<std::size_t>(rank)].allowed;
+      node.threads += ranks[static_cast<std::size_t>(rank)].threads;
+    }
+  }
+  return node.threads <= static_cast<int>(node.allowed.count());
 }
 
 }  // namespace expedite::model

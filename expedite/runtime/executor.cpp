@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "expedite/base/error.h"
+#include "expedite/base/urgent_thread.h"
 #include "expedite/comm/clock.h"
 #include "expedite/runtime/step.h"
 
@@ -68,7 +69,13 @@ class Executor::Impl {
       options_.trace->begin_step(begin);
     }
     start_workers(current);
-    serve_communication(current);
+    {
+      std::optional<UrgentThread> urgent;
+      if (options_.urgent_communication) {
+        urgent.emplace();
+      }
+      serve_communication(current);
+    }
     finish_workers(current);
     if (options_.trace != nullptr) {
       options_.trace->end_step(now());

@@ -30,6 +30,10 @@ struct ExecutorOptions {
   std::function<void()> compute_thread_setup = {};
   /// The longest sleep between two looks at communication under way.
   std::chrono::microseconds longest_sleep{200};
+  /// The thread that calls run() goes before others on its core meanwhile, where the system allows
+  /// (UrgentThread): a message's end is then seen at once, not when a turn of compute ends. Not where ranks
+  /// take turns on cores: each would take from the others' compute.
+  bool urgent_communication = false;
   /// Where shared buffers lie (LogicalBuffer::shared); null: with the others.
   MemoryPool* shared_pool = nullptr;
   /// Nanoseconds; default: comm::steady_nanoseconds.

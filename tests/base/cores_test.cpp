@@ -28,8 +28,11 @@ TEST(Cores, FollowTheBindingOfTheProcess) {
   }
   ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
   const Cores cores = count_cores();
+  const Processors allowed = allowed_processors();
   ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
   EXPECT_EQ(cores.bound, 1);
+  EXPECT_EQ(allowed.count(), 1);
+  EXPECT_EQ(allowed_processors().count(), static_cast<std::size_t>(CPU_COUNT(&before)));
 }
 
 TEST(Caches, GrowWithTheirLevel) {

@@ -135,6 +135,38 @@ TEST(Simulator, SharesALinkBetweenWhatIsUnderWay) {
   EXPECT_EQ(simulate(classes(schedules), costs).seconds, 10);
 }
 
+// What is on the wire a part of its time leaves the rest to others.
+TEST(Simulator, SharesALinkButForLatency) {
+  Schedule schedule;
+  schedule.groups = {{"ep", {0}}, {"dp", {0}}};
+  schedule.tasks = {
+      {.op = Op::dispatch, .stream = Stream::inter, .layer = 4, .communication = Communication{}},
+      {.op = Op::reduce_dense,
+       .stream = Stream::reduce,
+       .layer = 8,
+       .communication = Communication{.collective = Collective::all_reduce, .group = 1}}};
+  const std::vector<Schedule> schedules = {schedule};
+  const auto seconds = [&](double of_dispatch, double of_reduction) {
+    const Simulation result =
+        simulate(classes(schedules),
+                 [&](const Schedule&, const Task& task) {
+                   return TaskCost{.seconds = static_cast<double>(task.layer),
+                                   .link = 1,
+                                   .latency_seconds = task.op == Op::dispatch ? of_dispatch : of_reduction};
+                 },
+                 {.contention = true});
+    const auto& by_op = result.ranks[0].by_op;
+    return std::pair(by_op[static_cast<std::size_t>(Op::dispatch)],
+                     by_op[static_cast<std::size_t>(Op::reduce_dense)]);
+  };
+  EXPECT_EQ(seconds(4.0, 0.0), std::pair(4.0, 8.0)) << "all latency";
+  EXPECT_EQ(seconds(4.0, 8.0), std::pair(4.0, 8.0));
+  // The dispatch waits for all of the reduction's time: 4 s of which 1 s is on the wire, so 5 s. The
+  // reduction waits in that time for a quarter of each second: 4 s of it are done, and 4 are left.
+  EXPECT_EQ(seconds(3.0, 0.0), std::pair(5.0, 9.0));
+  EXPECT_EQ(seconds(0.0, 0.0), std::pair(8.0, 12.0));
+}
+
 // Between two ranks a message goes at the pace of its slower end.
 TEST(Simulator, SharesLinksOfBothEndsOfAMessage) {
   std::vector<Schedule> schedules(2);
