@@ -374,18 +374,6 @@ class ExecutionProbe {
     return time;
   }
 
-  /// Of all but the smallest and largest eighth. How long a busy rank takes to see what has arrived depends
-  /// on when its turn comes: times have several likely values, of which a median is only one.
-  [[nodiscard]] static double middle_mean(std::vector<double> values) {
-    std::ranges::sort(values);
-    const std::size_t left_out = values.size() / 8;
-    double sum = 0.0;
-    for (std::size_t i = left_out; i + left_out < values.size(); ++i) {
-      sum += values[i];
-    }
-    return sum / static_cast<double>(values.size() - 2 * left_out);
-  }
-
   /// From when the last rank of all has begun it to when this rank's is done; the mean of the ranks.
   [[nodiscard]] double exchange_seconds() const {
     const tracing::TraceEvent event = of(Op::dispatch).front();

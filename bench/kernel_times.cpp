@@ -96,7 +96,7 @@ std::vector<cost::KernelTimes> kernel_times(const comm::ProcessGrid& grid, bool 
   for (std::size_t i = 0; i < kernels.size(); ++i) {
     cost::KernelTimes measured{.kernel = kernels[i].name, .dtype = kernels[i].dtype, .axes = kernels[i].axes};
     for (const std::vector<double>& of_point : samples[i]) {
-      measured.seconds.push_back(median(of_point));
+      measured.seconds.push_back(middle_mean(of_point));
     }
     model::agree(grid.world(), measured.seconds);
     times.push_back(std::move(measured));

@@ -12,9 +12,9 @@ namespace expedite::bench {
 
 /// On the calling thread's OpenMP team of `threads`. Of one thread the time counts that it runs, not that in
 /// which others run on its core: `sharing` says how much that is. Every size is measured in several passes
-/// over all, so that what disturbs the machine for a while does not hit all samples of one; the median
-/// counts, and of the ranks' the median. `say` is told what comes next, on all ranks at once. Collective; the
-/// same on all ranks.
+/// over all, so that what disturbs the machine for a while does not hit all samples of one; their
+/// middle_mean counts, and of the ranks' the median. `say` is told what comes next, on all ranks at once.
+/// Collective; the same on all ranks.
 [[nodiscard]] std::vector<cost::KernelTimes> kernel_times(const comm::ProcessGrid& grid, bool quick,
                                                           int threads, std::int64_t ranks_on_machine,
                                                           const std::function<void(std::string_view)>& say);

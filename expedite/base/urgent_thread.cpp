@@ -1,34 +1,24 @@
 #include "expedite/base/urgent_thread.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-
 namespace expedite {
 namespace {
 
-constexpr int kRaise = 19;  // nice values
-constexpr int kHighest = -20;
-
-bool set_nice(int value) {
-  return setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), value) == 0;
-}
+constexpr int kThisThread = 0;
 
 }  // namespace
 
-UrgentThread::UrgentThread() {
-  errno = 0;
-  const int nice = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
-  if (errno == 0 && nice > kHighest && set_nice(std::max(nice - kRaise, kHighest))) {
-    before_ = nice;
+UrgentThread::UrgentThread() : policy_(sched_getscheduler(kThisThread)) {
+  if (policy_ < 0 || sched_getparam(kThisThread, &before_) != 0) {
+    return;
   }
+  const sched_param urgent{.sched_priority = sched_get_priority_min(SCHED_FIFO)};
+  const bool higher = policy_ == SCHED_FIFO || policy_ == SCHED_RR;
+  raised_ = !higher && sched_setscheduler(kThisThread, SCHED_FIFO, &urgent) == 0;
 }
 
 UrgentThread::~UrgentThread() {
-  if (before_) {
-    set_nice(*before_);
+  if (raised_) {
+    sched_setscheduler(kThisThread, policy_, &before_);
   }
 }
 

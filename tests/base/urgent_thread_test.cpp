@@ -1,41 +1,38 @@
 #include "expedite/base/urgent_thread.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
-#include <thread>
+#include <future>
 
 namespace expedite {
 namespace {
 
-int nice_value() {
-  return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
-}
+constexpr int kThisThread = 0;
 
-TEST(UrgentThread, GoesBeforeOthersWhileItLivesWhereTheSystemAllows) {
-  const int before = nice_value();
+TEST(UrgentThread, IsRaisedWhileItLivesWhereTheSystemAllows) {
+  const int before = sched_getscheduler(kThisThread);
   {
     const UrgentThread urgent;
-    if (urgent.raised()) {
-      EXPECT_LT(nice_value(), before);
-    } else {
-      EXPECT_EQ(nice_value(), before);
-    }
+    EXPECT_EQ(sched_getscheduler(kThisThread), urgent.raised() ? SCHED_FIFO : before);
+    const UrgentThread again;
+    EXPECT_FALSE(urgent.raised() && again.raised()) << "it is urgent already";
   }
-  EXPECT_EQ(nice_value(), before);
+  EXPECT_EQ(sched_getscheduler(kThisThread), before);
 }
 
 TEST(UrgentThread, LeavesOtherThreadsAsTheyAre) {
-  const int before = nice_value();
-  std::thread([before] {
-    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), before + 1);
+  const int before = sched_getscheduler(kThisThread);
+  std::promise<void> raised;
+  std::promise<void> seen;
+  std::future<void> done = std::async(std::launch::async, [&] {
     const UrgentThread urgent;
-    if (urgent.raised()) {
-      EXPECT_LT(nice_value(), before + 1);
-    }
-  }).join();
-  EXPECT_EQ(nice_value(), before);
+    raised.set_value();
+    seen.get_future().wait();
+  });
+  raised.get_future().wait();
+  EXPECT_EQ(sched_getscheduler(kThisThread), before);
+  seen.set_value();
+  done.get();
 }
 
 }  // namespace
