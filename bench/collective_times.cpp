@@ -97,7 +97,7 @@ class Watched final : public runtime::PendingCommunication {
 };
 
 /// Tasks of op `experts` are products until the exchange is done, of `attention` a few products, of
-/// `optimizer` one, of `statistics` meetings of all ranks, of `dispatch` the exchange.
+/// `optimizer` one, of `statistics` meetings of all ranks, of `dispatch` and `combine` the exchange.
 class ProbeRunner final : public runtime::TaskRunner {
  public:
   ProbeRunner(const comm::ProcessGrid& grid, std::int64_t most_bytes, int threads)
@@ -275,6 +275,7 @@ class ExecutionProbe {
       cost::CollectiveTime& time = result.times[i];
       time.seconds = std::min(time.seconds, result.times[i + 1].seconds);
       time.busy_seconds = std::min(time.busy_seconds, result.times[i + 1].busy_seconds);
+      time.repeated_seconds = std::min(time.repeated_seconds, result.times[i + 1].repeated_seconds);
     }
     return result;
   }
@@ -350,12 +351,15 @@ class ExecutionProbe {
     constexpr int kFewest = 4;
     constexpr int kMost = 24;
     std::vector<double> idle;
+    std::vector<double> repeated;
     std::vector<double> busy;
     std::vector<double> share;
     std::vector<double> start;
     int rounds = 1;
     for (int round = 0; round < rounds; ++round) {
-      idle.push_back(idle_seconds());
+      const Idle alone = idle_seconds();
+      idle.push_back(alone.seconds);
+      repeated.push_back(alone.repeated_seconds);
       const Busy beside = busy_seconds(round);
       busy.push_back(beside.seconds);
       share.push_back(beside.compute_share);
@@ -367,6 +371,8 @@ class ExecutionProbe {
     }
     cost::CollectiveTime time{.bytes = bytes};
     time.seconds = model::agree(grid_.world(), middle_mean(std::move(idle)));
+    time.repeated_seconds =
+        std::max(model::agree(grid_.world(), middle_mean(std::move(repeated))), time.seconds);
     time.busy_seconds = std::max(model::agree(grid_.world(), middle_mean(std::move(busy))), time.seconds);
     constexpr double kLeast = 0.05;
     time.compute_share = std::clamp(model::agree(grid_.world(), median(std::move(share))), kLeast, 1.0);
@@ -375,20 +381,26 @@ class ExecutionProbe {
   }
 
   /// From when the last rank of all has begun it to when this rank's is done; the mean of the ranks.
-  [[nodiscard]] double exchange_seconds() const {
-    const tracing::TraceEvent event = of(Op::dispatch).front();
+  [[nodiscard]] double exchange_seconds(Op op) const {
+    const tracing::TraceEvent event = of(op).front();
     const std::int64_t begun =
         comm::all_reduce(grid_.world(), event.begin + clock_offset_, comm::ReduceOp::max);
     const double seconds = 1e-9 * static_cast<double>(event.end + clock_offset_ - begun);
     return std::max(comm::all_reduce(grid_.world(), seconds, comm::ReduceOp::sum) / grid_.size(), 1e-9);
   }
 
-  double idle_seconds() {
+  struct Idle {
+    double seconds;
+    double repeated_seconds;
+  };
+
+  Idle idle_seconds() {
     begin_schedule();
     runner_.expect_exchange();
     add_communication(Op::dispatch, {add_communication(Op::statistics, {})});
+    add_communication(Op::combine, {});
     run();
-    return exchange_seconds();
+    return {exchange_seconds(Op::dispatch), exchange_seconds(Op::combine)};
   }
 
   struct Busy {
@@ -422,7 +434,8 @@ class ExecutionProbe {
     }
     const auto window = static_cast<double>(std::max<std::int64_t>(exchange.end - exchange.begin, 1));
     const std::int64_t ready = of(Op::optimizer).back().end;
-    return {exchange_seconds(), done * product / window, 1e-9 * static_cast<double>(exchange.begin - ready)};
+    return {exchange_seconds(Op::dispatch), done * product / window,
+            1e-9 * static_cast<double>(exchange.begin - ready)};
   }
 
   const comm::ProcessGrid& grid_;

@@ -61,7 +61,8 @@ SizedKernel matmul_kernel(const char* name, DType type, bool quick, kernels::Mat
     const std::int64_t n = sizes[1];
     const std::int64_t k = sizes[2];
     const DType result = options.accumulate ? DType::f32 : type;
-    const bool kept = options.accumulate || options.transpose_b;
+    // A router's products, of f32, write where nothing has been for long.
+    const bool kept = options.accumulate || options.transpose_b || type == DType::f32;
     const std::int64_t cold = n * k * size_of(type) + (kept ? m * n * size_of(result) : 0);
     const std::int64_t sets = OperandMemory::sets(cold);
     return [=, &memory](std::int64_t call) {
@@ -82,7 +83,7 @@ enum class Gradient { none, input, weight };
 SizedKernel grouped_kernel(const char* name, DType type, bool quick, Gradient gradient) {
   SizedKernel kernel{.name = name, .dtype = type, .units = kExperts};
   const std::vector<std::int64_t> widths = some(quick, {64, 128, 256, 512, 1024});
-  kernel.axes = {{"m", some(quick, {16, 32, 64, 128, 256, 512})}, {"n", widths}, {"k", widths}};
+  kernel.axes = {{"m", some(quick, {16, 32, 64, 128, 256, 1024})}, {"n", widths}, {"k", widths}};
   kernel.prepare = [=](OperandMemory& memory, Sizes sizes) -> Run {
     const std::int64_t n = sizes[1];
     const std::int64_t k = sizes[2];
@@ -233,8 +234,10 @@ void add_elementwise(std::vector<SizedKernel>& kernels, DType type, bool quick) 
   kernels.push_back(
       row_kernel("add", type, quick, [=](OperandMemory& memory, std::int64_t rows, std::int64_t columns) {
         const TensorView src = memory.matrix(0, type, {rows, columns});
-        const TensorView dst = memory.matrix(1, DType::bf16, {rows, columns});
-        return [=](std::int64_t) { kernels::add(src, dst); };
+        const std::int64_t sets = OperandMemory::sets(rows * columns * size_of(DType::bf16));
+        return [=, &memory](std::int64_t call) {
+          kernels::add(src, memory.matrix(1, DType::bf16, {rows, columns}, call % sets));
+        };
       }));
   kernels.push_back(
       row_kernel("swiglu", type, quick, [=](OperandMemory& memory, std::int64_t rows, std::int64_t columns) {

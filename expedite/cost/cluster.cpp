@@ -134,6 +134,9 @@ CollectiveTime read_collective_time(YamlFields fields) {
   if (fields.has("busy_start_seconds")) {
     time.busy_start_seconds = fields.positive("busy_start_seconds");
   }
+  if (fields.has("repeated_seconds")) {
+    time.repeated_seconds = fields.positive("repeated_seconds");
+  }
   fields.finish();
   return time;
 }
@@ -261,10 +264,13 @@ void write(Writer& out, const CollectiveTimes& times) {
   out.line(4, "ranks_per_node: {}", times.ranks_per_node);
   out.line(4, "times:");
   for (const CollectiveTime& time : times.times) {
-    const std::string start =
-        time.busy_start_seconds > 0.0 ? fmt::format(", busy_start_seconds: {}", time.busy_start_seconds) : "";
-    out.line(6, "- {{bytes: {}, seconds: {}, busy_seconds: {}, compute_share: {}{}}}", time.bytes,
-             time.seconds, time.busy_seconds, time.compute_share, start);
+    const auto if_measured = [](std::string_view key, double seconds) {
+      return seconds > 0.0 ? fmt::format(", {}: {}", key, seconds) : "";
+    };
+    out.line(6, "- {{bytes: {}, seconds: {}, busy_seconds: {}, compute_share: {}{}{}}}", time.bytes,
+             time.seconds, time.busy_seconds, time.compute_share,
+             if_measured("busy_start_seconds", time.busy_start_seconds),
+             if_measured("repeated_seconds", time.repeated_seconds));
   }
 }
 

@@ -101,6 +101,7 @@ struct CollectiveTime {
   double busy_seconds = 0.0;        // while all ranks compute
   double compute_share = 1.0;       // of a rank's cores that its compute keeps meanwhile
   double busy_start_seconds = 0.0;  // until a rank that computes begins it, from when it could
+  double repeated_seconds = 0.0;    // as `seconds`, right behind another like it; 0: not measured
 
   bool operator==(const CollectiveTime&) const = default;
 };

@@ -70,6 +70,10 @@ CollectiveTime collective_time(const Cluster& cluster, schedule::Collective coll
       std::max(interpolate(line, std::min(bytes, static_cast<double>(line.back().bytes)),
                            &CollectiveTime::busy_start_seconds),
                0.0);
+  if (std::ranges::none_of(line, [](const CollectiveTime& each) { return each.repeated_seconds == 0.0; })) {
+    time.repeated_seconds =
+        std::max(interpolate(line, bytes, &CollectiveTime::repeated_seconds), time.seconds);
+  }
   return time;
 }
 

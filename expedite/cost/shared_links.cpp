@@ -19,13 +19,14 @@ void SharedLinks::begin(const TaskGraph& graph, const std::vector<TaskRun>& runs
   begun.pace = 1.0;
   begun.factor = 1.0;
   begun.wire = 0.0;
+  begun.rest = 0.0;
   begun.since = now;
-  begun.end = now + seconds;
   if (contention_ && seconds > 0.0) {
     for (const Node member : members) {
       const TaskCost& cost = runs[static_cast<std::size_t>(member)].cost;
       const int link = cost.link;
       begun.wire = std::max(begun.wire, 1.0 - std::min(cost.latency_seconds / seconds, 1.0));
+      begun.rest = std::max(begun.rest, cost.rest_seconds);
       const schedule::Collective collective = graph.task(member).communication->collective;
       for (const int in : {0, 1}) {
         const auto other_way = in == 0 ? schedule::Collective::receive : schedule::Collective::send;
@@ -36,6 +37,12 @@ void SharedLinks::begin(const TaskGraph& graph, const std::vector<TaskRun>& runs
       }
     }
   }
+  double unrest = 0.0;
+  for (const Use& use : begun.uses) {
+    unrest = std::max(unrest, unrest_[use.rank][use.way].left(now));
+  }
+  begun.left += std::min(unrest, begun.rest);
+  begun.end = now + begun.left;
   schedule(which, begun.end);
   share_anew(std::vector<Use>(begun.uses), now, schedule);
 }
@@ -49,6 +56,8 @@ void SharedLinks::end(std::int32_t which, double now, const Schedule& schedule) 
   const std::vector<Use> uses = std::move(flow(which).uses);
   for (const Use& use : uses) {
     std::erase(users(use), which);
+    Unrest& unrest = unrest_[use.rank][use.way];
+    unrest = {std::max(unrest.left(now), flow(which).rest), now};
   }
   share_anew(uses, now, schedule);
 }

@@ -1,6 +1,7 @@
 // Communication under way, and the share of each link's bandwidth that it gets.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -15,14 +16,16 @@ namespace expedite::cost {
 /// one link of one rank share it: while a communication would be on the wire, which is all its time but its
 /// latency, it waits for each other one by the part of the time that the other is on the wire. Of n without
 /// latency each progresses at 1/n of its pace (processor sharing). A meeting has the pace of its slowest
-/// member. A send goes out, a receive comes in, a collective does both. What is on its way is identified by a
-/// number that the caller chooses: a meeting's, or a member's where members end apart.
+/// member. A link that has rested may let pass at once what comes first, as shapers and the buffers of
+/// switches do: what gained TaskCost::rest_seconds by that leaves a link that has to rest for so long until
+/// another gains as much. A send goes out, a receive comes in, a collective does both. What is on its way is
+/// identified by a number that the caller chooses: a meeting's, or a member's where members end apart.
 class SharedLinks {
  public:
   /// Called with what is on its way and when it will end, as long as nothing else begins or ends.
   using Schedule = std::function<void(std::int32_t which, double end)>;
 
-  SharedLinks(std::size_t ranks, bool contention) : contention_(contention), users_(ranks) {}
+  SharedLinks(std::size_t ranks, bool contention) : contention_(contention), users_(ranks), unrest_(ranks) {}
 
   /// Begins for `members`, tasks of the graph, which take `seconds` with their links alone.
   void begin(const TaskGraph& graph, const std::vector<TaskRun>& runs, std::int32_t which,
@@ -44,8 +47,17 @@ class SharedLinks {
     double pace = 1.0;
     double factor = 1.0;
     double wire = 1.0;   // the part of its seconds at factor 1 that it is on the wire
+    double rest = 0.0;   // its rest_seconds
     double since = 0.0;  // when `left` was right
     double end = -1.0;
+  };
+
+  /// How much longer one way of a link has to rest, at a time.
+  struct Unrest {
+    double seconds = 0.0;
+    double at = 0.0;
+
+    [[nodiscard]] double left(double now) const { return std::max(seconds - (now - at), 0.0); }
   };
 
   std::vector<std::int32_t>& users(const Use& use) { return users_[use.rank][use.way]; }
@@ -57,6 +69,7 @@ class SharedLinks {
 
   bool contention_;
   std::vector<std::array<std::vector<std::int32_t>, 2 * kSharedLinks>> users_;  // by rank and way
+  std::vector<std::array<Unrest, 2 * kSharedLinks>> unrest_;                    // likewise
   std::vector<Flow> flows_;                                                     // by number
 };
 

@@ -23,6 +23,7 @@ struct TaskCost {
   std::int64_t bytes = 0;  // of communication: for the trace
   int link = -1;           // the shared link that communication uses, below kSharedLinks; -1: none
   double latency_seconds = 0.0;  // of `seconds`: in which it leaves its link to others
+  double rest_seconds = 0.0;     // that it takes longer where its link has not rested for as long
   // Of communication with SimulationOptions::cores: what it takes while its members compute, and the part of
   // a member's cores that is left to compute meanwhile.
   double busy_seconds = 0.0;

@@ -84,6 +84,7 @@ cost::TaskCost TaskCosts::communication(const schedule::Schedule& schedule,
           .link = spanned > 1 ? kBetweenNodes : kInsideNode,
           .latency_seconds = on_thread + cost::collective_latency(cluster_, task.communication->collective,
                                                                   spanned, of_node),
+          .rest_seconds = std::max(time.repeated_seconds - time.seconds, 0.0),
           .busy_seconds = time.busy_seconds + on_thread,
           .compute_share = time.compute_share,
           .busy_start_seconds = time.busy_start_seconds};

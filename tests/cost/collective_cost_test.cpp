@@ -32,6 +32,15 @@ TEST(CollectiveCost, IsLinearInBytes) {
   EXPECT_DOUBLE_EQ(at(1).seconds, 1.0) << "latency";
 }
 
+TEST(CollectiveCost, OfOneBehindAnotherWhereThatWasMeasured) {
+  Cluster cluster = measured();
+  EXPECT_EQ(collective_time(cluster, Collective::all_to_all, 2, 1, 200).repeated_seconds, 0.0);
+  cluster.collectives[0].times[0].repeated_seconds = 1.5;
+  EXPECT_EQ(collective_time(cluster, Collective::all_to_all, 2, 1, 200).repeated_seconds, 0.0);
+  cluster.collectives[0].times[1].repeated_seconds = 3.5;
+  EXPECT_DOUBLE_EQ(collective_time(cluster, Collective::all_to_all, 2, 1, 200).repeated_seconds, 2.5);
+}
+
 TEST(CollectiveCost, TakesTheGroupThatIsMostAlike) {
   EXPECT_DOUBLE_EQ(collective_time(measured(), Collective::all_to_all, 2, 2, 100).seconds, 10.0);
   EXPECT_DOUBLE_EQ(collective_time(measured(), Collective::all_to_all, 4, 1, 100).seconds, 1.0);

@@ -167,6 +167,27 @@ TEST(Simulator, SharesALinkButForLatency) {
   EXPECT_EQ(seconds(0.0, 0.0), std::pair(8.0, 12.0));
 }
 
+// What comes first through a link that has rested passes faster than what follows.
+TEST(Simulator, LetsLinksRest) {
+  const auto ends = [](int pause) {
+    Schedule schedule;
+    schedule.groups = {{"ep", {0}}};
+    const Task exchange{.op = Op::dispatch, .stream = Stream::inter, .communication = Communication{}};
+    Task late = exchange;
+    late.after = {1};
+    schedule.tasks = {exchange, {.op = Op::experts, .layer = pause, .after = {0}}, late};
+    const std::vector<Schedule> schedules = {schedule};
+    const TaskCosts costs = [](const Schedule&, const Task& task) {
+      return task.communication ? TaskCost{.seconds = 4.0, .link = 1, .rest_seconds = 3.0}
+                                : TaskCost{.seconds = static_cast<double>(task.layer)};
+    };
+    return simulate(classes(schedules), costs, {.contention = true}).seconds;
+  };
+  EXPECT_EQ(ends(0), 4.0 + 4.0 + 3.0);
+  EXPECT_EQ(ends(2), 4.0 + 2.0 + 4.0 + 1.0);
+  EXPECT_EQ(ends(5), 4.0 + 5.0 + 4.0);
+}
+
 // Between two ranks a message goes at the pace of its slower end.
 TEST(Simulator, SharesLinksOfBothEndsOfAMessage) {
   std::vector<Schedule> schedules(2);
