@@ -392,15 +392,15 @@ void add_vocabulary(std::vector<SizedKernel>& kernels, DType type, bool quick) {
     }
     return tokens;
   };
-  kernels.push_back(row_kernel(
-      "embedding", type, quick, [=](OperandMemory& memory, std::int64_t rows, std::int64_t columns) {
-        const auto tokens = tokens_of(rows, kVocabulary);
-        const std::int64_t sets = OperandMemory::sets((rows + kVocabulary) * columns * size_of(type));
-        return [=, &memory](std::int64_t call) {
-          kernels::embedding(memory.matrix(0, type, {kVocabulary, columns}, call % sets), tokens,
-                             memory.matrix(1, type, {rows, columns}, call % sets));
-        };
-      }));
+  kernels.push_back(row_kernel("embedding", type, quick,
+                               [=](OperandMemory& memory, std::int64_t rows, std::int64_t columns) {
+                                 // Tokens repeat: the rows of the table that a batch needs are few. Backward
+                                 // left the result's memory last.
+                                 const auto tokens = tokens_of(rows, kVocabulary);
+                                 const TensorView table = memory.matrix(0, type, {kVocabulary, columns});
+                                 const TensorView dst = memory.matrix(1, type, {rows, columns});
+                                 return [=](std::int64_t) { kernels::embedding(table, tokens, dst); };
+                               }));
   kernels.push_back(row_kernel(
       "embedding_backward", type, quick, [=](OperandMemory& memory, std::int64_t rows, std::int64_t columns) {
         const auto tokens = tokens_of(rows, kVocabulary);
