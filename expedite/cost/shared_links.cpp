@@ -39,7 +39,8 @@ void SharedLinks::begin(const TaskGraph& graph, const std::vector<TaskRun>& runs
   }
   double unrest = 0.0;
   for (const Use& use : begun.uses) {
-    unrest = std::max(unrest, unrest_[use.rank][use.way].left(now));
+    const bool alone = users(use).size() == 1;
+    unrest = std::max(unrest, alone ? unrest_[use.rank][use.way].left(now) : begun.rest);
   }
   begun.left += std::min(unrest, begun.rest);
   begun.end = now + begun.left;

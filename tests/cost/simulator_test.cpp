@@ -188,6 +188,26 @@ TEST(Simulator, LetsLinksRest) {
   EXPECT_EQ(ends(5), 4.0 + 5.0 + 4.0);
 }
 
+// Nor does a link rest that something else is under way on.
+TEST(Simulator, LetsLinksRestOnlyWhenNothingUsesThem) {
+  Schedule schedule;
+  schedule.groups = {{"ep", {0}}, {"dp", {0}}};
+  schedule.tasks = {
+      {.op = Op::reduce_dense,
+       .stream = Stream::reduce,
+       .communication = Communication{.collective = Collective::all_reduce, .group = 1}},
+      {.op = Op::experts, .layer = 2},
+      {.op = Op::dispatch, .stream = Stream::inter, .after = {1}, .communication = Communication{}}};
+  const std::vector<Schedule> schedules = {schedule};
+  const TaskCosts costs = [](const Schedule&, const Task& task) {
+    return task.op == Op::experts        ? TaskCost{.seconds = 2.0}
+           : task.op == Op::reduce_dense ? TaskCost{.seconds = 100.0, .link = 1}
+                                         : TaskCost{.seconds = 4.0, .link = 1, .rest_seconds = 3.0};
+  };
+  const Simulation result = simulate(classes(schedules), costs, {.contention = true});
+  EXPECT_EQ(result.ranks[0].by_op[static_cast<std::size_t>(Op::dispatch)], 2.0 * (4.0 + 3.0));
+}
+
 // Between two ranks a message goes at the pace of its slower end.
 TEST(Simulator, SharesLinksOfBothEndsOfAMessage) {
   std::vector<Schedule> schedules(2);
