@@ -7,7 +7,6 @@
 #include <array>
 #include <climits>
 #include <cstdio>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "expedite/base/cores.h"
 #include "expedite/base/median.h"
 #include "expedite/comm/collectives.h"
+#include "expedite/comm/machine.h"
 #include "expedite/kernels/matmul_speed.h"
 #include "expedite/kernels/memory_speed.h"
 #include "expedite/kernels/product.h"
@@ -95,15 +95,8 @@ class Probe {
 
   [[nodiscard]] double agree(double measured) const { return model::agree(grid_.world(), measured); }
 
-  /// The nodes of a lab are one machine, which shows in that it was started once.
   [[nodiscard]] std::int64_t ranks_on_machine() const {
-    std::string started;
-    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), started);
-    if (started.empty()) {
-      return grid_.local_size();
-    }
-    const std::vector<std::string> all = comm::all_gather_text(grid_.world(), started);
-    return std::count(all.begin(), all.end(), started);
+    return std::ssize(comm::ranks_of_machine(grid_.world()));
   }
 
   cost::MatmulRates matmul_rates(DType type) {

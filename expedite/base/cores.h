@@ -16,9 +16,8 @@ struct Cores {
 /// tell.
 [[nodiscard]] Cores count_cores();
 
-/// The hardware threads that this process may run on, by number.
+/// The hardware threads that this process may run on, by number; none when the system does not tell.
 using Processors = std::bitset<1024>;
-/// Throws Error when the system does not tell.
 [[nodiscard]] Processors allowed_processors();
 
 /// A level of the caches that hold data.

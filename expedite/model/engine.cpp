@@ -7,6 +7,7 @@
 #include "expedite/base/cores.h"
 #include "expedite/comm/collectives.h"
 #include "expedite/comm/grid_layout.h"
+#include "expedite/comm/machine.h"
 #include "expedite/schedule/verify.h"
 
 namespace expedite::model {
@@ -119,14 +120,12 @@ bool own_cores(const comm::ProcessGrid& grid, int threads) {
     int threads = 0;
   };
   const std::vector<Rank> ranks = comm::all_gather(grid.world(), Rank{allowed_processors(), threads});
-  Rank node;
-  for (int rank = 0; rank < grid.size(); ++rank) {
-    if (grid.node_of(rank) == grid.node()) {
-      node.allowed |= ranks[static_cast<std::size_t>(rank)].allowed;
-      node.threads += ranks[static_cast<std::size_t>(rank)].threads;
-    }
+  Rank machine;
+  for (const int rank : comm::ranks_of_machine(grid.world())) {
+    machine.allowed |= ranks[static_cast<std::size_t>(rank)].allowed;
+    machine.threads += ranks[static_cast<std::size_t>(rank)].threads;
   }
-  return node.threads <= static_cast<int>(node.allowed.count());
+  return machine.threads <= static_cast<int>(machine.allowed.count());
 }
 
 }  // namespace expedite::model

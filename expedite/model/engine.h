@@ -78,7 +78,7 @@ class Engine {
 /// cores they are pinned to.
 [[nodiscard]] int threads_per_rank(const comm::ProcessGrid& grid);
 
-/// Whether the processors that the ranks of this node may run on are enough for `threads` of each rank.
+/// Whether the processors that the ranks of this machine may run on are enough for `threads` of each rank.
 /// Collective over the grid's world.
 [[nodiscard]] bool own_cores(const comm::ProcessGrid& grid, int threads);
 
