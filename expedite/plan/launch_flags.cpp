@@ -41,11 +41,35 @@ void common(Flags& flags, const Strategy& s, const Workload& workload) {
     flags.add("--overlap-grad-reduce");
     flags.add("--overlap-param-gather");
   }
-  if (s.recompute == Recompute::selective) {
-    flags.add("--recompute-activations");
-  } else if (s.recompute != Recompute::none) {
-    flags.add("--recompute-granularity", "full");
-    flags.add("--recompute-method", s.recompute == Recompute::full ? "uniform" : "block");
+}
+
+void recompute(Flags& flags, const Strategy& s, const Transformer& model, bool megatron) {
+  switch (s.recompute) {
+    case Recompute::none:
+      break;
+    case Recompute::selective:
+      flags.add("--recompute-activations");
+      break;
+    case Recompute::moe_act:
+      if (megatron) {
+        flags.add("--recompute-granularity", "selective");
+        flags.add("--recompute-modules", "moe_act");
+      } else {
+        flags.add("--recompute-activation-function");
+      }
+      break;
+    case Recompute::half: {
+      const std::int64_t layers = (model.layer_count() + model.mtp_layers) / s.pp / s.vpp;
+      flags.add("--recompute-granularity", "full");
+      flags.add("--recompute-method", "block");
+      flags.add("--recompute-num-layers", std::max<std::int64_t>(1, layers / 2));
+      break;
+    }
+    case Recompute::full:
+      flags.add("--recompute-granularity", "full");
+      flags.add("--recompute-method", "uniform");
+      flags.add("--recompute-num-layers", 1);
+      break;
   }
 }
 
@@ -81,11 +105,7 @@ std::string launch_flags(Launcher launcher, const Strategy& s, const Transformer
     flags.add("--use-megatron-fsdp");
     flags.add("--data-parallel-sharding-strategy", s.zero == 2 ? "optim_grads" : "optim_grads_params");
   }
-  if (s.recompute != Recompute::none && s.recompute != Recompute::selective) {
-    const std::int64_t layers = (model.layer_count() + model.mtp_layers) / s.pp / s.vpp;
-    flags.add("--recompute-num-layers",
-              s.recompute == Recompute::full ? std::int64_t{1} : std::max<std::int64_t>(1, layers / 2));
-  }
+  recompute(flags, s, model, megatron);
   if (s.pipeline == Pipeline::dualpipe) {
     flags.add("--schedules-method", "dualpipev");
   }

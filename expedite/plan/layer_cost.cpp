@@ -176,6 +176,9 @@ class LayerCoster {
     product(chunk_rows, up * inner, hidden_, local * chunk_count, Constant::expert_half_size);
     product(chunk_rows, hidden_, inner, local * chunk_count, Constant::expert_half_size);
     activation(rows, inner, up);
+    if (strategy_.recompute == Recompute::moe_act) {
+      traffic(0.0, (up + 1.0) * kBytes * rows * inner);
+    }
     at_ = &layer_[Operation::rows];
     const double moved = context_.eff(Constant::moe_rows) * kBytes * rows * hidden_;
     traffic(moved, moved);
@@ -299,6 +302,7 @@ class LayerCoster {
   void finish() {
     switch (strategy_.recompute) {
       case Recompute::none:
+      case Recompute::moe_act:  // part of its operation
         break;
       case Recompute::selective:
         // Fused attention keeps no scores, so there is nothing to save by recomputing its core.

@@ -155,7 +155,8 @@ Memory MemoryModel::of_stage(const Strategy& s, const Stages& stages, int stage)
   double rows = 0.0;
   if (model.experts > 0) {
     rows = own * static_cast<double>(model.topk) * context_.reach(s.ep, s.etp, own).busiest;
-    moe = kActivation * rows * (2.0 * hidden + (up + 1.0) * static_cast<double>(model.moe_ffn)) +
+    const double inner = s.recompute == Recompute::moe_act ? up : up + 1.0;
+    moe = kActivation * rows * (2.0 * hidden + inner * static_cast<double>(model.moe_ffn)) +
           kActivation * (up + 1.0) * own * static_cast<double>(model.shared_ffn) +
           4.0 * own * static_cast<double>(model.experts);
   }
@@ -176,6 +177,9 @@ Memory MemoryModel::of_stage(const Strategy& s, const Stages& stages, int stage)
   if (whole < 1.0) {
     memory.activations += scale * (attention + (dense_layers > 0 ? dense_mlp : 0.0));
     memory.expert_activations += scale * (moe_layers > 0 ? moe : 0.0);
+  }
+  if (s.recompute == Recompute::moe_act && moe_layers > 0) {
+    memory.expert_activations += scale * kActivation * rows * static_cast<double>(model.moe_ffn) / s.chunks;
   }
   // A chunk's rows on their way out and back.
   memory.communication = s.ep > 1 ? 2.0 * kActivation * rows * hidden / s.chunks : 0.0;

@@ -263,6 +263,7 @@ SearchSpace default_space(const CostContext& context, std::int64_t devices) {
     space.etp = divisors(model.moe_ffn, 4);
     std::erase(space.etp, 3);
     space.chunks = {1, 2, 4, 8};
+    space.recompute.insert(std::ranges::find(space.recompute, Recompute::half), Recompute::moe_act);
     space.dispatcher.assign(schedule::kDispatchers.begin(), schedule::kDispatchers.end());
   }
   return space;

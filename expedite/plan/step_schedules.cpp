@@ -172,6 +172,9 @@ class Builder {
   void set_plan(StepSpec& step) const {
     step.ep_plan.dispatcher = strategy_.dispatcher;
     step.ep_plan.chunking.chunks = strategy_.chunks;
+    if (strategy_.recompute == Recompute::moe_act) {
+      step.ep_plan.recompute = schedule::MoeRecompute::activation;
+    }
     const bool alone = strategy_.chunks == 1 && !pairs_micro_batches(strategy_);
     step.ep_plan.pipeline = alone ? schedule::ChunkPipeline::none : schedule::ChunkPipeline::continuous;
     step.relays = true;

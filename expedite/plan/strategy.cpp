@@ -136,7 +136,8 @@ std::optional<Illegal> illegal(const Strategy& s, const Transformer& model, cons
   if (!divides(s.cp * (s.cp > 1 ? 2 : 1), workload.seq) || !divides(s.tp, workload.seq / s.cp)) {
     return Illegal::sequence;
   }
-  if (s.chunks > workload.seq / s.cp / s.tp * s.micro_batch) {
+  const bool pair_in_chunks = s.chunks > 1 && s.recompute == Recompute::moe_act && pairs_micro_batches(s);
+  if (s.chunks > workload.seq / s.cp / s.tp * s.micro_batch || pair_in_chunks) {
     return Illegal::chunks;
   }
   const std::int64_t micro_batches = workload.global_batch / s.dp / s.micro_batch;
@@ -212,7 +213,10 @@ std::string explain(Illegal reason, const Strategy& s, const Transformer& model,
           "1, dualpipe an even pp and 2 * pp micro-batches, adaptive vpp of 2 or more",
           kPipelineNames[static_cast<std::size_t>(s.pipeline)], s.pp, s.vpp);
     case Illegal::chunks:
-      return fmt::format("chunks {} need ep above 1 and as many tokens", s.chunks);
+      return fmt::format(
+          "chunks {} need ep above 1 and as many tokens; with recompute=moe_act pairs of micro-batches, which "
+          "keep layers whole, need chunks=1",
+          s.chunks);
     case Illegal::dispatcher:
       return "with ep=1 nothing is dispatched: the dispatcher must be alltoall";
   }

@@ -15,10 +15,12 @@ namespace expedite::plan {
 enum class Recompute : std::uint8_t {
   none,
   selective,  // the core of attention (Korthikanti et al., 2022, arXiv:2205.05198)
+  moe_act,    // the activation of experts, as Megatron's module of that name and EpPlan::recompute
   half,       // every other layer, or every other product
   full,       // every layer from its input
 };
-inline constexpr std::array<std::string_view, 4> kRecomputeNames = {"none", "selective", "half", "full"};
+inline constexpr std::array<std::string_view, 5> kRecomputeNames = {"none", "selective", "moe_act", "half",
+                                                                    "full"};
 
 enum class Pipeline : std::uint8_t {
   one_f_one_b,     // Narayanan et al., 2021, arXiv:2104.04473; interleaved with vpp > 1

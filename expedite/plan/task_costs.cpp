@@ -99,6 +99,9 @@ TaskCosts::LayerPasses TaskCosts::passes_of(const Strategy& strategy, LayerKind 
                     .input_grad = with_host(operation.input_grad, backward_share),
                     .weight_grad = operation.weight_grad};
   }
+  if (strategy.recompute == Recompute::moe_act) {  // counted with the input gradients
+    passes.of[static_cast<std::size_t>(Operation::experts)].recompute = {};
+  }
   // The router's weight gradients are tiny and part of its input gradients.
   Passes& router = passes.of[static_cast<std::size_t>(Operation::router)];
   router.input_grad.add(router.weight_grad);

@@ -160,9 +160,10 @@ TEST(SimulatedStep, IsNearTheClosedForm) {
 TEST(SimulatedStep, WorksOnWhatTheClosedFormCounts) {
   const Workload workload{.seq = 4096, .global_batch = 32};
   const CostContext context = context_of("qwen3-30b-a3b", "h100", 16, workload);
-  for (const char* text : {"ep=8", "ep=8,chunks=4", "ep=4,etp=2,tp=2", "ep=16,chunks=2,recompute=full",
-                           "cp=2,ep=8,recompute=half", "ep=8,dispatcher=hierarchical_dedup,chunks=8", "ep=1",
-                           "tp=4,sp=0,ep=4"}) {
+  for (const char* text :
+       {"ep=8", "ep=8,chunks=4", "ep=4,etp=2,tp=2", "ep=16,chunks=2,recompute=full",
+        "cp=2,ep=8,recompute=half", "ep=8,recompute=moe_act", "ep=8,chunks=4,recompute=moe_act",
+        "ep=8,dispatcher=hierarchical_dedup,chunks=8", "ep=1", "tp=4,sp=0,ep=4"}) {
     const Strategy strategy = parse_strategy(text, 16);
     ASSERT_EQ(illegal(strategy, context.model(), workload, 16), std::nullopt) << text;
     const SimulatedStep step = simulate_step(context, strategy);

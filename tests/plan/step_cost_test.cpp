@@ -196,6 +196,12 @@ TEST(StepCost, KnobsDoWhatTheyAreFor) {
   const StepCost full = with([](Strategy& s) { s.recompute = Recompute::full; });
   EXPECT_GT(full.seconds.total, plain.seconds.total);
   EXPECT_LT(full.memory.total(), plain.memory.total());
+  const StepCost activation = with([](Strategy& s) { s.recompute = Recompute::moe_act; });
+  EXPECT_GT(activation.seconds.total, plain.seconds.total);
+  EXPECT_LT(activation.seconds.total, 1.03 * plain.seconds.total);
+  EXPECT_LT(activation.memory.total(), plain.memory.total());
+  EXPECT_GT(activation.memory.total(), full.memory.total());
+  EXPECT_EQ(activation.memory.activations, plain.memory.activations) << "of experts alone";
   // A token reaches fewer ranks than experts and fewer nodes than ranks.
   const StepCost ranks = with([](Strategy& s) { s.dispatcher = schedule::Dispatcher::zero_redundancy; });
   EXPECT_LT(ranks.seconds.expert_wire, plain.seconds.expert_wire);

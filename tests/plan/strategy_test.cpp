@@ -38,7 +38,7 @@ TEST(Strategy, SaysWhichKnobIsWrong) {
   EXPECT_NE(refusal("tp=8x").find("tp=8x must be"), std::string::npos);
   EXPECT_NE(refusal("tp").find("a knob and its value"), std::string::npos);
   EXPECT_NE(refusal("tpp=8").find("the nearest is tp"), std::string::npos);
-  EXPECT_NE(refusal("recompute=some").find("none, selective, half or full"), std::string::npos);
+  EXPECT_NE(refusal("recompute=some").find("none, selective, moe_act, half or full"), std::string::npos);
   EXPECT_NE(refusal("dispatcher=x").find("zero_redundancy"), std::string::npos);
   EXPECT_NE(refusal("tp=7").find("must divide the 64 devices"), std::string::npos);
   EXPECT_NE(refusal("zero=4").find("from 0 to 3"), std::string::npos);
@@ -64,8 +64,29 @@ TEST(Strategy, KnowsWhatCannotBe) {
   EXPECT_EQ(why("pipeline=zb-h1"), Illegal::pipeline);
   EXPECT_EQ(why("pp=16,pipeline=adaptive"), Illegal::pipeline);
   EXPECT_EQ(why("chunks=2"), Illegal::chunks);
+  const std::string pairs = "pp=4,vpp=2,ep=8,pipeline=adaptive,recompute=moe_act,chunks=";
+  EXPECT_EQ(why((pairs + "2").c_str()), Illegal::chunks);
+  EXPECT_EQ(why((pairs + "1").c_str()), std::nullopt);
   EXPECT_EQ(why("dispatcher=zero_redundancy"), Illegal::dispatcher);
   EXPECT_NE(explain(Illegal::experts, parse_strategy("ep=512", 1024), model, workload, 1024).find("128, 256"),
+            std::string::npos);
+}
+
+TEST(LaunchFlags, SayWhatIsRecomputed) {
+  const Transformer& model = *find_builtin_model("deepseek-v3");
+  const auto flags = [&](Launcher launcher, const char* recompute) {
+    const Strategy strategy = parse_strategy(std::string("pp=8,ep=32,recompute=") + recompute, 1024);
+    return launch_flags(launcher, strategy, model, {.seq = 4096, .global_batch = 1024});
+  };
+  EXPECT_EQ(flags(Launcher::megatron, "none").find("--recompute"), std::string::npos);
+  EXPECT_NE(flags(Launcher::megatron, "moe_act")
+                .find("--recompute-granularity selective\n--recompute-modules moe_act\n"),
+            std::string::npos);
+  EXPECT_NE(flags(Launcher::mindspeed, "moe_act").find("--recompute-activation-function\n"),
+            std::string::npos);
+  EXPECT_NE(flags(Launcher::megatron, "half").find("--recompute-method block\n--recompute-num-layers 3\n"),
+            std::string::npos);
+  EXPECT_NE(flags(Launcher::megatron, "full").find("--recompute-method uniform\n--recompute-num-layers 1\n"),
             std::string::npos);
 }
 
