@@ -110,15 +110,20 @@ TEST(Simulator, TakesAbsentMembersToDoWhatPresentOnesDo) {
   EXPECT_EQ(result.ranks[0].multiplicity, 4);
 }
 
+/// A reduction that uses the link at the same time as exchanges do.
+Task reduction(int layer) {
+  return {.op = Op::reduce_dense,
+          .stream = Stream::reduce,
+          .layer = layer,
+          .communication = Communication{.collective = Collective::all_reduce, .group = 1}};
+}
+
 TEST(Simulator, SharesALinkBetweenWhatIsUnderWay) {
   Schedule schedule;
   schedule.groups = {{"ep", {0}}, {"dp", {0}}};
   schedule.tasks = {
       {.op = Op::dispatch, .stream = Stream::inter, .layer = 4, .communication = Communication{}},
-      {.op = Op::reduce_dense,
-       .stream = Stream::reduce,
-       .layer = 10,
-       .communication = Communication{.collective = Collective::all_reduce, .group = 1}},
+      reduction(10),
       {.op = Op::dispatch, .stream = Stream::intra, .layer = 3, .communication = Communication{}}};
   const std::vector<Schedule> schedules = {schedule};
   const TaskCosts costs = [](const Schedule&, const Task& task) {
@@ -141,10 +146,7 @@ TEST(Simulator, SharesALinkButForLatency) {
   schedule.groups = {{"ep", {0}}, {"dp", {0}}};
   schedule.tasks = {
       {.op = Op::dispatch, .stream = Stream::inter, .layer = 4, .communication = Communication{}},
-      {.op = Op::reduce_dense,
-       .stream = Stream::reduce,
-       .layer = 8,
-       .communication = Communication{.collective = Collective::all_reduce, .group = 1}}};
+      reduction(8)};
   const std::vector<Schedule> schedules = {schedule};
   const auto seconds = [&](double of_dispatch, double of_reduction) {
     const Simulation result =
@@ -193,16 +195,15 @@ TEST(Simulator, LetsLinksRestOnlyWhenNothingUsesThem) {
   Schedule schedule;
   schedule.groups = {{"ep", {0}}, {"dp", {0}}};
   schedule.tasks = {
-      {.op = Op::reduce_dense,
-       .stream = Stream::reduce,
-       .communication = Communication{.collective = Collective::all_reduce, .group = 1}},
+      reduction(100),
       {.op = Op::experts, .layer = 2},
       {.op = Op::dispatch, .stream = Stream::inter, .after = {1}, .communication = Communication{}}};
   const std::vector<Schedule> schedules = {schedule};
   const TaskCosts costs = [](const Schedule&, const Task& task) {
-    return task.op == Op::experts        ? TaskCost{.seconds = 2.0}
-           : task.op == Op::reduce_dense ? TaskCost{.seconds = 100.0, .link = 1}
-                                         : TaskCost{.seconds = 4.0, .link = 1, .rest_seconds = 3.0};
+    const bool exchange = task.op == Op::dispatch;
+    return TaskCost{.seconds = exchange ? 4.0 : static_cast<double>(task.layer),
+                    .link = task.communication ? 1 : -1,
+                    .rest_seconds = exchange ? 3.0 : 0.0};
   };
   const Simulation result = simulate(classes(schedules), costs, {.contention = true});
   EXPECT_EQ(result.ranks[0].by_op[static_cast<std::size_t>(Op::dispatch)], 2.0 * (4.0 + 3.0));

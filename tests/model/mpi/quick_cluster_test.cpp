@@ -2,10 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "expedite/base/cores.h"
 #include "expedite/comm/collectives.h"
 #include "expedite/cost/dispatch_cost.h"
-#include "expedite/model/engine.h"
 
 namespace expedite::model {
 namespace {
@@ -34,20 +32,6 @@ TEST(QuickCluster, IsEnoughToChooseADispatcher) {
   const auto choice = cost::choose_dispatcher(quick_cluster(grid, 1), layer);
   EXPECT_EQ(choice.cost.seconds > 0.0, world.size() > 1);
   EXPECT_EQ(choice.cost.inter_bytes, 0.0);  // the tests' ranks share a node
-}
-
-TEST(OwnCores, AreAsManyThreadsAsProcessors) {
-  const auto world = comm::Communicator::world();
-  const comm::ProcessGrid grid(world, world.size());
-  // The tests' ranks are on one machine and not bound.
-  const auto processors = static_cast<int>(allowed_processors().count());
-  const int most = processors / world.size();
-  if (most > 0) {
-    EXPECT_TRUE(own_cores(grid, most));
-  }
-  EXPECT_FALSE(own_cores(grid, most + 1));
-  // One that wants more takes from the others.
-  EXPECT_FALSE(own_cores(grid, world.rank() == 0 ? processors + 1 : 0));
 }
 
 }  // namespace
