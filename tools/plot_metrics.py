@@ -8,11 +8,10 @@ library only.
 """
 
 import argparse
-import json
 import math
-import sys
 
 import svg
+from inputs import NUMBER, InputError, field, finite, parse_json, positive, read_text, run
 
 WIDTH, HEIGHT = 1000, 420
 LEFT, RIGHT, TOP, BOTTOM = 62, 170, 64, 46
@@ -20,8 +19,21 @@ TRAIN, SMOOTH, VALIDATION, YARDSTICK = "#b9cbe4", "#3b6fb6", "#d9822b", "#6b7280
 
 
 def read_metrics(path):
-    with open(path, encoding="utf-8") as file:
-        return [json.loads(line) for line in file if line.strip()]
+    """The steps of a run. What a run that was cut off has left of its last line is not one."""
+    text = read_text(path)
+    whole = text if text.endswith("\n") else text[:text.rfind("\n") + 1]
+    lines = []
+    for number, line in enumerate(whole.splitlines(), start=1):
+        if line.strip():
+            where = f"{path}:{number}"
+            lines.append(parse_json(line, where))
+            for name in ("step", "loss"):
+                field(lines[-1], name, NUMBER, where)
+            if lines[-1].get("validation_bits_per_byte") is not None:
+                field(lines[-1], "validation_bits_per_byte", NUMBER, where)
+    if not lines:
+        raise InputError(f"{path}: no steps to draw")
+    return lines
 
 
 def smoothed(values, reach):
@@ -49,6 +61,7 @@ def draw(lines, yardsticks, tokens_per_byte, title, path):
                   if line.get("validation_bits_per_byte") is not None]
     everything = loss + [v for _, v in validation] + [v for _, v in yardsticks]
     low, high = math.floor(min(everything)), math.ceil(max(everything))
+    high = max(high, low + 1)
     picture = svg.Svg(WIDTH, HEIGHT)
 
     def at(step, value):
@@ -90,7 +103,7 @@ def draw(lines, yardsticks, tokens_per_byte, title, path):
 def parse_yardstick(text):
     name, _, value = text.rpartition("=")
     try:
-        return name, float(value)
+        return name, finite(value)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text}: expected NAME=BITS_PER_BYTE") from None
 
@@ -101,14 +114,12 @@ def main():
     parser.add_argument("svg")
     parser.add_argument("--line", action="append", default=[], type=parse_yardstick, metavar="NAME=VALUE",
                         help="a yardstick to draw across, in bits per byte; may be repeated")
-    parser.add_argument("--tokens-per-byte", type=float, default=1.0)
+    parser.add_argument("--tokens-per-byte", type=positive, default=1.0)
     parser.add_argument("--title")
     arguments = parser.parse_args()
     lines = read_metrics(arguments.metrics)
-    if not lines:
-        sys.exit(f"{arguments.metrics}: no steps to draw")
     draw(lines, arguments.line, arguments.tokens_per_byte, arguments.title, arguments.svg)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

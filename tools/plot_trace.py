@@ -11,12 +11,12 @@ and under its compute row. Python's standard library only.
 """
 
 import argparse
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import svg
+from inputs import NUMBER, InputError, field, finite, parse_json, read_text, run
 
 # Kinds of operations share a hue. The pass is told by the shade: forward, input gradient, weight gradient.
 KINDS = [
@@ -105,23 +105,42 @@ def shaded(colour, pass_name):
 
 def read_events(path):
     """The tasks of a trace: dicts with rank, stream, name, op, pass, begin, end and exposed, in ms."""
-    with open(path, encoding="utf-8") as file:
-        raw = json.load(file)["traceEvents"]
-    streams = {(e["pid"], e["tid"]): e["args"]["name"] for e in raw if e["ph"] == "M" and e["name"] == "thread_name"}
-    return [{
-        "rank": e["pid"],
-        "stream": streams[e["pid"], e["tid"]],
-        "name": e["name"],
-        "op": e["cat"],
-        "pass": e["args"]["pass"],
-        "layer": e["args"].get("layer", -1),
-        "micro_batch": e["args"].get("micro_batch", -1),
-        "chunk": e["args"].get("chunk", -1),
-        "chunks": e["args"].get("chunks", 1),
-        "begin": e["ts"] / 1e3,
-        "end": (e["ts"] + e["dur"]) / 1e3,
-        "exposed": e["args"].get("exposed_us", 0.0) / 1e3,
-    } for e in raw if e["ph"] == "X"]
+    raw = field(parse_json(read_text(path), path), "traceEvents", list, path)
+    streams = {}
+    for index, event in enumerate(raw):
+        where = f"{path}: event {index}"
+        if field(event, "ph", str, where) == "M" and field(event, "name", str, where) == "thread_name":
+            key = field(event, "pid", int, where), field(event, "tid", int, where)
+            streams[key] = field(field(event, "args", dict, where), "name", str, where)
+    return [read_task(e, streams, f"{path}: event {i}") for i, e in enumerate(raw) if e["ph"] == "X"]
+
+
+def read_task(event, streams, where):
+    arguments = field(event, "args", dict, where)
+
+    def number(name, default):
+        return field(arguments, name, NUMBER, where) if name in arguments else default
+
+    begin, duration = field(event, "ts", NUMBER, where), field(event, "dur", NUMBER, where)
+    task = {
+        "rank": field(event, "pid", int, where),
+        "stream": streams.get((event["pid"], field(event, "tid", int, where))),
+        "name": field(event, "name", str, where),
+        "op": field(event, "cat", str, where),
+        "pass": field(arguments, "pass", str, where),
+        "layer": int(number("layer", -1)),
+        "micro_batch": int(number("micro_batch", -1)),
+        "chunk": int(number("chunk", -1)),
+        "chunks": int(number("chunks", 1)),
+        "begin": begin / 1e3,
+        "end": (begin + duration) / 1e3,
+        "exposed": number("exposed_us", 0.0) / 1e3,
+    }
+    if task["stream"] not in STREAMS or duration < 0:
+        raise InputError(f"{where}: not a task of expedite's: stream {task['stream']}, {duration} us long")
+    if task["op"] not in KIND_OF and task["op"] not in STAGE_OPS:
+        raise InputError(f"{where}: not a task of expedite's: the operation {task['op']} is not known")
+    return task
 
 
 def steps_of(events, rank):
@@ -135,8 +154,9 @@ def select_step(events, number):
     chosen = []
     for rank in {e["rank"] for e in events}:
         begins = steps_of(events, rank)
-        if number >= len(begins):
-            sys.exit(f"the trace has {len(begins)} steps on rank {rank}: --step takes 0 to {len(begins) - 1}")
+        if not 0 <= number < len(begins):
+            legal = f"--step takes 0 to {len(begins) - 1}" if begins else "--step has none to choose from"
+            raise InputError(f"the trace has {len(begins)} steps on rank {rank}: {legal}")
         end = begins[number + 1] if number + 1 < len(begins) else float("inf")
         chosen += [e for e in events if e["rank"] == rank and begins[number] <= e["begin"] < end]
     return chosen
@@ -271,21 +291,26 @@ def select(path, arguments):
     events = read_events(path)
     if arguments.streams:
         wanted = arguments.streams.split(",")
+        if unknown := [name for name in wanted if name not in STREAMS]:
+            raise InputError(f"--streams {unknown[0]}: expected some of {','.join(STREAMS)}")
         events = [e for e in events if e["stream"] in wanted]
     if arguments.step is not None:
         events = select_step(events, arguments.step)
     if arguments.ranks:
-        wanted = {int(rank) for rank in arguments.ranks.split(",")}
-        events = [e for e in events if e["rank"] in wanted]
+        events = [e for e in events if e["rank"] in arguments.ranks]
     if not events:
-        sys.exit(f"nothing to draw: {path} has no such tasks")
+        raise InputError(f"nothing to draw: {path} has no such tasks")
     zero = min(e["begin"] for e in events)
     begin = zero + (arguments.begin or 0.0)
     end = max(e["end"] for e in events) if arguments.end is None else zero + arguments.end
     events = [e for e in events if e["end"] > begin and e["begin"] < end]
     if not events or end <= begin:
-        sys.exit(f"nothing to draw of {path} between --from and --to")
+        raise InputError(f"nothing to draw of {path} between --from and --to")
     return events, begin, end
+
+
+def rank_list(text):
+    return {int(rank) for rank in text.split(",")}
 
 
 def main():
@@ -293,10 +318,10 @@ def main():
     parser.add_argument("traces", nargs="+", metavar="trace")
     parser.add_argument("svg")
     parser.add_argument("--step", type=int, help="only this step of each trace, from 0")
-    parser.add_argument("--ranks", help="only these, as in 0,1")
+    parser.add_argument("--ranks", type=rank_list, help="only these, as in 0,1")
     parser.add_argument("--streams", help="only these, as in compute,inter")
-    parser.add_argument("--from", dest="begin", type=float, help="ms after the step's (or trace's) begin")
-    parser.add_argument("--to", dest="end", type=float, help="ms after the step's (or trace's) begin")
+    parser.add_argument("--from", dest="begin", type=finite, help="ms after the step's (or trace's) begin")
+    parser.add_argument("--to", dest="end", type=finite, help="ms after the step's (or trace's) begin")
     parser.add_argument("--title")
     parser.add_argument("--panels", help="what to call each of several traces, separated by commas; else the files' names")
     arguments = parser.parse_args()
@@ -305,10 +330,10 @@ def main():
     if arguments.panels:
         captions = arguments.panels.split(",")
         if len(captions) != len(arguments.traces):
-            sys.exit(f"--panels names {len(captions)} of {len(arguments.traces)} traces")
+            parser.error(f"--panels names {len(captions)} of {len(arguments.traces)} traces")
     draw([Panel(caption, *select(trace, arguments))
           for caption, trace in zip(captions, arguments.traces, strict=True)], arguments.title, arguments.svg)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -8,12 +8,11 @@ Runs that constants were fitted to are pale, held-out runs are strong. Python's 
 """
 
 import argparse
-import json
 import math
 import statistics
-import sys
 
 import svg
+from inputs import NUMBER, InputError, field, parse_json, read_text, run
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM, ROW = 1000, 200, 130, 84, 44, 26
 FITTED, HELD_OUT, BAND = "#b9cbe4", "#d9822b", "#eceee9"
@@ -27,6 +26,21 @@ def ratio_of(run):
     """How many times as fast, or as large, as published the prediction is."""
     ratio = run["predicted"] / run["published"]
     return 1 / ratio if run["metric"] == TIME else ratio
+
+
+def read_runs(path):
+    runs = parse_json(read_text(path), path)
+    if not isinstance(runs, list):
+        raise InputError(f"{path}: not what expedite validate --json writes: expected a list of runs")
+    for index, each in enumerate(runs):
+        where = f"{path}: run {index}"
+        for name in ("id", "metric", "software", "half"):
+            field(each, name, str, where)
+        field(each, "comparable", bool, where)
+        for name in ("published", "predicted"):
+            if each["comparable"] and not field(each, name, NUMBER, where) > 0:
+                raise InputError(f"{where}: {name} is {each[name]}; expected a number above 0")
+    return runs
 
 
 def rows_of(runs):
@@ -81,12 +95,11 @@ def main():
     parser.add_argument("validation", help="what expedite validate --json wrote")
     parser.add_argument("svg")
     arguments = parser.parse_args()
-    with open(arguments.validation, encoding="utf-8") as file:
-        runs = json.load(file)
+    runs = read_runs(arguments.validation)
     if not rows_of(runs):
-        sys.exit(f"{arguments.validation}: no times, rates or memory to draw")
+        raise InputError(f"{arguments.validation}: no times, rates or memory to draw")
     draw(runs, arguments.svg)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -109,7 +109,7 @@ class PlotTrace(harness.Case):
 
     def test_mistakes(self):
         path = self.write("one.json", [task(0, "compute", "router", 0, 5)])
-        self.assertIn("--panels names 1 of 2 traces", self.plot(path, path, "out.svg", "--panels", "a", status=1))
+        self.assertIn("--panels names 1 of 2 traces", self.plot(path, path, "out.svg", "--panels", "a", status=2))
         self.assertIn("nothing to draw", self.plot(path, "out.svg", "--ranks", 3, status=1))
         self.assertIn("nothing to draw", self.plot(path, "out.svg", "--from", 7, status=1))
         self.assertIn("has 0 steps", self.plot(path, "out.svg", "--step", 0, status=1))
