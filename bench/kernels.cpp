@@ -16,6 +16,7 @@
 #include "bench/yardstick.h"
 #include "expedite/base/error.h"
 #include "expedite/base/median.h"
+#include "expedite/kernels/bf16_products.h"
 #include "expedite/kernels/product.h"
 
 namespace expedite::bench {
@@ -127,6 +128,7 @@ int run_kernel_bench(const KernelBenchOptions& options) {
   const kernels::ThreadLimit limit(options.threads);
   Yardsticks yardsticks;
   std::vector<Result> results;
+  fmt::print("{}\n", kernels::describe_bf16_products());
   fmt::print("{:<24} {:<36} {:>9} {:>16} {:>8}\n", "kernel", "shape", "time ms", "speed", "of limit");
   for (const KernelCase& subject : kernel_cases()) {
     if (subject.name.find(options.filter) == std::string::npos &&

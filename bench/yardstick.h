@@ -25,7 +25,8 @@ class Yardstick {
   [[nodiscard]] virtual std::string_view name() const = 0;
 };
 
-/// oneDNN's fastest of several large products, plain and with weights in its own packed layout. Which one is
+/// The fastest of several large products that give what a product of `type` gives: oneDNN's, plain and with
+/// weights in its own packed layout, and for bf16 also those of f32 and the project's own widened one. Which is
 /// fastest is found on construction.
 [[nodiscard]] std::unique_ptr<Yardstick> matmul_peak(DType type);
 

@@ -4,6 +4,7 @@
 #include "bench/layer.h"
 #include "expedite/base/error.h"
 #include "expedite/cli/bench_commands.h"
+#include "expedite/cli/bf16_option.h"
 #include "expedite/cli/job.h"
 #include "expedite/comm/process_grid.h"
 #include "expedite/model/engine.h"
@@ -104,6 +105,7 @@ void add_measurement(CLI::App& command, LayerOptions& options) {
   command.add_option("--json", o.json_path, "Write the results to this file too");
   command.add_option("--trace", o.trace_folder,
                      "Write a trace of each contender's round of median time into this folder");
+  add_bf16_products_option(command);
   add_job_options(command, options.job);
 }
 

@@ -3,6 +3,7 @@
 #include "bench/train.h"
 #include "expedite/base/error.h"
 #include "expedite/cli/bench_commands.h"
+#include "expedite/cli/bf16_option.h"
 #include "expedite/cli/job.h"
 #include "expedite/comm/process_grid.h"
 
@@ -43,6 +44,7 @@ void add_bench_train(CLI::App& bench, Context& context) {
       ->capture_default_str();
   command->add_option("--dtype", options->dtype, "bf16 or f32")->check(CLI::IsMember({"bf16", "f32"}));
   command->add_option("--json", o.json_path, "Write the result to this file too");
+  add_bf16_products_option(*command);
   add_job_options(*command, options->job);
   command->add_option("--expert-parallel-size", options->expert_parallel_size, "Default: all ranks")
       ->check(CLI::PositiveNumber);

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "expedite/cli/bf16_option.h"
 #include "expedite/cli/commands.h"
 #include "expedite/cli/job.h"
 #include "expedite/comm/process_grid.h"
@@ -76,6 +77,7 @@ void add_compare_command(CLI::App& app, Context& context) {
       ->check(CLI::PositiveNumber);
   command->add_option("--dtype", options->dtype, "f32 (default) or bf16")
       ->check(CLI::IsMember({"f32", "bf16"}));
+  add_bf16_products_option(*command);
   command->add_option("--tolerance", options->tolerance, "Default: 1e-4 for f32, 5e-2 for bf16")
       ->check(CLI::PositiveNumber);
   command->callback([options, &context] { context.exit_code = run(*options, context); });

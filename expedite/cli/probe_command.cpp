@@ -5,6 +5,7 @@
 
 #include "bench/probe.h"
 #include "expedite/base/error.h"
+#include "expedite/cli/bf16_option.h"
 #include "expedite/cli/commands.h"
 #include "expedite/cli/job.h"
 #include "expedite/comm/process_grid.h"
@@ -45,6 +46,7 @@ void add_probe_command(CLI::App& app, Context& context) {
   auto options = std::make_shared<ProbeOptions>();
   CLI::App* command = app.add_subcommand("probe", "Measure this cluster and write what it can do as YAML");
   add_job_options(*command, options->job);
+  add_bf16_products_option(*command);
   command->add_option("--out", options->out, "The file to write")->capture_default_str();
   command
       ->add_option("--threads", options->threads,

@@ -5,6 +5,7 @@
 
 #include "expedite/kernels/attention_dispatch.h"
 #include "expedite/kernels/attention_internal.h"
+#include "expedite/kernels/bf16_products.h"
 #include "expedite/kernels/cpu.h"
 
 namespace expedite::kernels {
@@ -68,7 +69,8 @@ bool supports(Arithmetic arithmetic) {
 }
 
 Arithmetic best_arithmetic(DType dtype) {
-  return dtype == DType::bf16 && supports(Arithmetic::bf16_dot) ? Arithmetic::bf16_dot : Arithmetic::portable;
+  const bool dot = dtype == DType::bf16 && bf16_ways().attention == Bf16Products::native;
+  return dot && supports(Arithmetic::bf16_dot) ? Arithmetic::bf16_dot : Arithmetic::portable;
 }
 
 std::int64_t longest_sequence(std::span<const std::int64_t> bounds) {

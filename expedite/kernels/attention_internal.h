@@ -13,13 +13,13 @@
 namespace expedite::kernels::attention {
 
 /// How products are computed. `portable`: fp32 multiply-adds, on any CPU and for any type. `bf16_dot`: bf16
-/// tensors only, with the CPU's instruction that adds two bf16 products to an fp32 sum (AVX512_BF16), twice
-/// as fast; probabilities and their gradients are then rounded to bf16.
+/// tensors only, with the CPU's instruction that adds two bf16 products to an fp32 sum (AVX512_BF16), on some
+/// twice as fast, on others half as fast; probabilities and their gradients are then rounded to bf16.
 enum class Arithmetic : std::uint8_t { portable, bf16_dot };
 
 /// Whether this build and this CPU can compute with `arithmetic`.
 [[nodiscard]] bool supports(Arithmetic arithmetic);
-/// The fastest arithmetic for tensors of `dtype` here.
+/// The arithmetic for tensors of `dtype` here, by bf16_products.h.
 [[nodiscard]] Arithmetic best_arithmetic(DType dtype);
 
 struct ForwardArguments {

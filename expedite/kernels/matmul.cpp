@@ -8,16 +8,19 @@
 #include <vector>
 
 #include "expedite/kernels/arguments.h"
+#include "expedite/kernels/bf16_products.h"
 #include "expedite/kernels/elementwise.h"
 #include "expedite/kernels/parallel.h"
 #include "expedite/kernels/product.h"
 #include "expedite/kernels/scratch.h"
+#include "expedite/kernels/widened_product.h"
 
 namespace expedite::kernels {
 namespace {
 
-// A product is computed in tiles whose bounds depend on its shape alone, so that results do not depend on
-// the number of threads, and whose sizes are few, so that primitives are found again when M changes.
+// oneDNN's products are computed in tiles whose bounds depend on the shape alone, so that results do not
+// depend on the number of threads, and whose sizes are few, so that primitives are found again when M
+// changes.
 struct TileSize {
   std::int64_t rows;
   std::int64_t columns;
@@ -27,6 +30,11 @@ constexpr TileSize kGradientTile{.rows = 512, .columns = 1024};
 // Where so many products come together that all threads are busy, larger tiles pack operands less often.
 constexpr TileSize kBatchGradientTile{.rows = 1024, .columns = 1024};
 constexpr std::int64_t kLargeBatch = 8;
+// The bits of a widened product do not depend on tiles. The larger they are, the less is packed twice; a
+// thread should have several.
+constexpr std::int64_t kMostWidened = 512;
+constexpr std::int64_t kLeastWidened = 128;
+constexpr std::int64_t kTilesOfThread = 4;
 // What is left of M is a multiple of this and a remainder.
 constexpr std::int64_t kStep = 16;
 // Tiles have exactly this many rows where oneDNN's sums depend on their number.
@@ -129,15 +137,18 @@ ProductShape shape_of(ConstTensorView a, ConstTensorView b, ConstTensorView dst,
 struct Plan {
   std::vector<Range> rows;
   std::vector<Range> columns;
+  bool widened = false;         // computed by widened_product
   std::int64_t least_rows = 1;  // shorter tiles are padded with rows of zeros
-  DType type = DType::f32;      // the type to compute in; operands of another are converted
   bool dense = false;           // strided operands are copied
   bool divisible = false;       // oneDNN may divide a tile among threads without changing results
 };
 
-/// f32 copies of bf16 operands, dense where that makes rows independent.
+bool is_widened(const Problem& problem) {
+  return problem.a.dtype() == DType::bf16 && bf16_ways().matmul == Bf16Products::widened;
+}
+
+/// Rows of f32 are independent in dense copies, or in tiles that all have one height.
 void plan_copies(const Problem& problem, Plan& plan) {
-  plan.type = DType::f32;
   const std::int64_t columns = plan.columns.front().size;
   const RowRule rule = row_rule({.n = columns,
                                  .k = problem.k,
@@ -157,13 +168,12 @@ Plan make_plan(const Problem& problem, TileSize tile) {
   const MatmulOptions& options = problem.options;
   Plan plan{.rows = cut_unevenly(problem.m, tile.rows),
             .columns = cut_evenly(problem.n, tile.columns),
-            .type = problem.a.dtype()};
+            .widened = is_widened(problem)};
+  if (plan.widened || options.transpose_a) {
+    return plan;
+  }
   const RowRule rule = row_rule(shape_of(problem.a, problem.b, problem.dst, options));
-  if (options.transpose_a) {
-    if (rule == RowRule::unsupported) {
-      plan.type = DType::f32;
-    }
-  } else if (rule == RowRule::independent) {
+  if (rule == RowRule::independent) {
     plan.columns = {{0, problem.n}};  // only whole rows of dst are dense
     plan.divisible = true;
   } else if (rule == RowRule::independent_from_two) {
@@ -179,15 +189,15 @@ struct CopyOfA;
 struct CopyOfB;
 struct CopyOfDst;
 
-bool usable(const Plan& plan, ConstTensorView x, std::int64_t rows, DType type) {
-  return x.dtype() == type && x.size(0) >= rows && (!plan.dense || x.row_stride() == x.size(1));
+bool usable(const Plan& plan, ConstTensorView x, std::int64_t rows) {
+  return x.size(0) >= rows && (!plan.dense || x.row_stride() == x.size(1));
 }
 
 /// Scratch memory for a copy of x that has at least `rows` rows.
 template <typename Name>
-TensorView room_for(ConstTensorView x, std::int64_t rows, DType type) {
+TensorView room_for(ConstTensorView x, std::int64_t rows) {
   const Shape shape{std::max(rows, x.size(0)), x.size(1)};
-  return {thread_scratch<Name>(shape.elements() * size_of(type)), type, shape};
+  return {thread_scratch<Name>(shape.elements() * size_of(x.dtype())), x.dtype(), shape};
 }
 
 void copy_padded(ConstTensorView x, TensorView copy) {
@@ -197,10 +207,10 @@ void copy_padded(ConstTensorView x, TensorView copy) {
 
 template <typename Name>
 ConstTensorView usable_copy(const Plan& plan, ConstTensorView x, std::int64_t rows) {
-  if (usable(plan, x, rows, plan.type)) {
+  if (usable(plan, x, rows)) {
     return x;
   }
-  const TensorView copy = room_for<Name>(x, rows, plan.type);
+  const TensorView copy = room_for<Name>(x, rows);
   copy_padded(x, copy);
   return copy;
 }
@@ -215,13 +225,17 @@ struct Tile {
 void compute_tile(const Tile& tile, int threads) {
   const Plan& plan = *tile.plan;
   const MatmulOptions& options = tile.problem->options;
-  const ConstTensorView a =
-      usable_copy<CopyOfA>(plan, tile.problem->a_tile(tile.rows), options.transpose_a ? 0 : plan.least_rows);
-  const ConstTensorView b = usable_copy<CopyOfB>(plan, tile.problem->b_tile(tile.columns), 0);
+  const ConstTensorView all_a = tile.problem->a_tile(tile.rows);
+  const ConstTensorView all_b = tile.problem->b_tile(tile.columns);
   const TensorView dst = tile.problem->dst_tile(tile.rows, tile.columns);
-  const DType dst_type = plan.type == DType::f32 ? DType::f32 : dst.dtype();
-  const bool in_place = usable(plan, dst, plan.least_rows, dst_type);
-  const TensorView result = in_place ? dst : room_for<CopyOfDst>(dst, plan.least_rows, dst_type);
+  if (plan.widened) {
+    widened_product({all_a, all_b, dst}, options);
+    return;
+  }
+  const ConstTensorView a = usable_copy<CopyOfA>(plan, all_a, options.transpose_a ? 0 : plan.least_rows);
+  const ConstTensorView b = usable_copy<CopyOfB>(plan, all_b, 0);
+  const bool in_place = usable(plan, dst, plan.least_rows);
+  const TensorView result = in_place ? dst : room_for<CopyOfDst>(dst, plan.least_rows);
   if (!in_place && options.accumulate) {
     copy_padded(dst, result);
   }
@@ -253,10 +267,34 @@ void compute_in_parallel(std::span<const Tile> tiles) {
   }
 }
 
+/// Tiles of widened products for a team of `threads`.
+TileSize widened_tile(std::span<const Problem> problems, int threads) {
+  TileSize tile{.rows = kMostWidened, .columns = kMostWidened};
+  const auto tiles = [&] {
+    std::int64_t count = 0;
+    for (const Problem& problem : problems) {
+      count += ((problem.m + tile.rows - 1) / tile.rows) * ((problem.n + tile.columns - 1) / tile.columns);
+    }
+    return count;
+  };
+  while (threads > 1 && tile.columns > kLeastWidened && tiles() < kTilesOfThread * threads) {
+    (tile.rows >= tile.columns ? tile.rows : tile.columns) /= 2;
+  }
+  return tile;
+}
+
+TileSize tile_of(std::span<const Problem> problems, MatmulOptions options) {
+  if (!problems.empty() && is_widened(problems.front())) {
+    return widened_tile(problems, team_size());
+  }
+  if (!options.transpose_a) {
+    return kTile;
+  }
+  return std::ssize(problems) >= kLargeBatch ? kBatchGradientTile : kGradientTile;
+}
+
 void compute(std::span<const Problem> problems, MatmulOptions options) {
-  const TileSize size = !options.transpose_a                  ? kTile
-                        : std::ssize(problems) >= kLargeBatch ? kBatchGradientTile
-                                                              : kGradientTile;
+  const TileSize size = tile_of(problems, options);
   std::vector<Plan> plans;
   plans.reserve(problems.size());
   std::vector<Tile> tiles;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "expedite/kernels/bf16_products.h"
 #include "expedite/schedule/ep_plan.h"
 #include "expedite/tensor/dtype.h"
 
@@ -122,6 +123,7 @@ struct TrainConfig {
   struct Runtime {
     double collective_timeout_s = 300.0;  // 0: none
     std::int64_t threads_per_rank = 0;    // 0: from the cores the rank owns
+    kernels::Bf16Products bf16_products = kernels::Bf16Products::automatic;
     bool operator==(const Runtime&) const = default;
   } runtime;
 

@@ -120,6 +120,10 @@ constexpr Field kFields[] = {
      "A collective that waits longer ends the run with a report of every stream; 0: wait for ever"},
     {"runtime.threads_per_rank", [](TrainConfig& c) -> Slot { return &c.runtime.threads_per_rank; },
      kNotNegative, "Compute threads of a rank; 0: as many as its share of the cores"},
+    {"runtime.bf16_products", [](TrainConfig& c) -> Slot { return &c.runtime.bf16_products; }, kAny,
+     "How bf16 matrices are multiplied: with the CPU's bf16 instructions, widened to f32, or as the CPU does "
+     "it "
+     "faster"},
 };
 
 constexpr std::array kDTypes = {EnumName<DType>{DType::bf16, "bf16"}, EnumName<DType>{DType::f32, "f32"}};
@@ -141,6 +145,11 @@ constexpr std::array kLoadBalancings = {EnumName<LoadBalancing>{LoadBalancing::a
                                         EnumName<LoadBalancing>{LoadBalancing::seq_aux_loss, "seq_aux_loss"},
                                         EnumName<LoadBalancing>{LoadBalancing::none, "none"},
                                         EnumName<LoadBalancing>{LoadBalancing::bias, "bias"}};
+
+using kernels::Bf16Products;
+constexpr std::array kBf16Products = {EnumName<Bf16Products>{Bf16Products::automatic, kAutomatic},
+                                      EnumName<Bf16Products>{Bf16Products::native, "native"},
+                                      EnumName<Bf16Products>{Bf16Products::widened, "widened"}};
 
 std::string with_range(std::string_view type, const Range& range) {
   const std::string text = range.text();
@@ -184,6 +193,9 @@ std::span<const EnumName<schedule::MoeRecompute>> enum_names(schedule::MoeRecomp
 }
 std::span<const EnumName<LoadBalancing>> enum_names(LoadBalancing) {
   return kLoadBalancings;
+}
+std::span<const EnumName<kernels::Bf16Products>> enum_names(kernels::Bf16Products) {
+  return kBf16Products;
 }
 
 std::string legal_values(const Field& field) {

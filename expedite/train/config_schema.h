@@ -16,7 +16,7 @@ namespace expedite::train {
 /// Where a field's value lives; the alternative is the field's type.
 using Slot = std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<std::string>*,
                           nlohmann::json*, ChunkCount*, DType*, Dispatcher*, schedule::ChunkPipeline*,
-                          schedule::MoeRecompute*, LoadBalancing*>;
+                          schedule::MoeRecompute*, LoadBalancing*, kernels::Bf16Products*>;
 
 /// What a number may be.
 struct Range {
@@ -52,6 +52,7 @@ struct EnumName {
 [[nodiscard]] std::span<const EnumName<schedule::ChunkPipeline>> enum_names(schedule::ChunkPipeline);
 [[nodiscard]] std::span<const EnumName<schedule::MoeRecompute>> enum_names(schedule::MoeRecompute);
 [[nodiscard]] std::span<const EnumName<LoadBalancing>> enum_names(LoadBalancing);
+[[nodiscard]] std::span<const EnumName<kernels::Bf16Products>> enum_names(kernels::Bf16Products);
 
 template <typename Enum>
 [[nodiscard]] std::string enum_name(Enum value) {

@@ -6,6 +6,7 @@
 
 #include "expedite/base/log.h"
 #include "expedite/comm/collectives.h"
+#include "expedite/kernels/bf16_products.h"
 #include "expedite/runtime/write_trace.h"
 #include "expedite/train/metrics.h"
 #include "expedite/train/progress.h"
@@ -127,6 +128,9 @@ void Trainer::say_what_runs() const {
   spdlog::info("{} ranks on {} nodes, expert parallel {}, {} threads per rank, {}", grid_.size(),
                grid_.nodes(), grid_.layout().expert_parallel_size(), training_.threads(),
                name_of(config_.dtype));
+  if (config_.dtype == DType::bf16) {
+    spdlog::info("{}", kernels::describe_bf16_products());
+  }
   spdlog::info("text: {} files, {} training and {} validation bytes, {} training tokens ({:.2f} epochs)",
                text_.corpus.files, text_.corpus.train_bytes, text_.corpus.validation_bytes,
                text_.train.tokens.size(), training_.epochs());

@@ -3,6 +3,9 @@
 #include <chrono>
 #include <numbers>
 
+#include "expedite/base/log.h"
+#include "expedite/comm/collectives.h"
+#include "expedite/kernels/bf16_products.h"
 #include "expedite/model/checkpoint_io.h"
 #include "expedite/train/batches.h"
 #include "expedite/train/ep_plan.h"
@@ -13,6 +16,21 @@ namespace expedite::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+/// Sets what all of the process shares, before anything is computed.
+const TrainConfig& prepare_process(const TrainConfig& config, const comm::ProcessGrid& grid) {
+  kernels::set_bf16_products(config.runtime.bf16_products);
+  const auto way = static_cast<std::int64_t>(kernels::bf16_ways().matmul);
+  if (comm::all_reduce(grid.world(), way, comm::ReduceOp::max) !=
+          comm::all_reduce(grid.world(), way, comm::ReduceOp::min) &&
+      grid.world().rank() == 0) {
+    spdlog::warn(
+        "ranks have unlike CPUs and multiply bf16 in unlike ways, here {}: name one in "
+        "runtime.bf16_products for results that do not depend on where a rank runs",
+        name_of(kernels::bf16_ways().matmul));
+  }
+  return config;
+}
 
 }  // namespace
 
@@ -44,7 +62,7 @@ double StepReport::exposed_communication() const {
 }
 
 Training::Training(const TrainConfig& config, const TrainingText& text, const comm::ProcessGrid& grid)
-    : config_(config),
+    : config_(prepare_process(config, grid)),
       text_(text),
       grid_(grid),
       sampler_(static_cast<std::int64_t>(text.train.tokens.size()), config.data.seq_length,

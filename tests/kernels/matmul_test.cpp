@@ -13,7 +13,9 @@
 #include <tuple>
 #include <vector>
 
+#include "tests/kernels/bf16_ways.h"
 #include "tests/kernels/matrix.h"
+#include "tests/kernels/targets.h"
 
 namespace expedite::kernels {
 namespace {
@@ -84,10 +86,17 @@ TEST(Matmul, F32AgreesWithDouble) {
   check_products<float, float>();
 }
 TEST(Matmul, Bf16IntoF32AgreesWithDouble) {
-  check_products<bf16, float>();
+  for_each_bf16_way([] { check_products<bf16, float>(); });
 }
 TEST(Matmul, Bf16AgreesWithDouble) {
-  check_products<bf16, bf16>();
+  for_each_bf16_way([] { check_products<bf16, bf16>(); });
+}
+TEST(Matmul, WidenedAgreesWithDoubleOnEveryTarget) {
+  const Bf16Choice choice(Bf16Products::widened);
+  for_each_target([] {
+    check_products<bf16, float>();
+    check_products<bf16, bf16>();
+  });
 }
 
 TEST(Matmul, SumsOverNothingAreZero) {
@@ -172,8 +181,37 @@ TEST(Matmul, F32RowsDoNotDependOnTheirNumber) {
   check_row_independence<float, float>();
 }
 TEST(Matmul, Bf16RowsDoNotDependOnTheirNumber) {
-  check_row_independence<bf16, bf16>();
-  check_row_independence<bf16, float>();
+  for_each_bf16_way([] {
+    check_row_independence<bf16, bf16>();
+    check_row_independence<bf16, float>();
+  });
+}
+TEST(Matmul, WidenedRowsDoNotDependOnTheirNumberOnAnyTarget) {
+  const Bf16Choice choice(Bf16Products::widened);
+  for_each_target([] {
+    check_row_independence<bf16, bf16>(130, 600, true, 8);
+    check_row_independence<bf16, float>(520, 65, false, 0);
+  });
+}
+
+/// Depths are summed in blocks of a fixed size, so rows of zeros behind the last change nothing.
+TEST(Matmul, WidenedGradientsDoNotDependOnPadding) {
+  const Bf16Choice choice(Bf16Products::widened);
+  std::mt19937 generator(12);
+  for (const std::int64_t k : {1, 250, 256, 700}) {
+    auto a = Matrix<bf16>::random(k + 16, 70, generator);
+    auto b = Matrix<bf16>::random(k + 16, 90, generator);
+    for (std::int64_t row = k; row < k + 16; ++row) {
+      std::fill_n(&a(row, 0), 70, bf16(0.0F));
+      std::fill_n(&b(row, 0), 90, bf16(0.0F));
+    }
+    Matrix<float> padded(70, 90);
+    Matrix<float> alone(70, 90);
+    const MatmulOptions options{.transpose_a = true};
+    matmul(a.view(), b.view(), padded.view(), options);
+    matmul(a.view().slice(0, k), b.view().slice(0, k), alone.view(), options);
+    EXPECT_TRUE(padded.same_bits(alone)) << k;
+  }
 }
 
 template <typename T>
@@ -204,7 +242,7 @@ TEST(Matmul, ThreadsDoNotChangeBits) {
          {Size{8, 64, 4096}, {1, 512, 300}, {600, 48, 700}, {40, 1100, 64}, {530, 64, 2100}}) {
       for (const std::int64_t gap : {0, 3}) {
         check_thread_independence<float>(size, options, gap);
-        check_thread_independence<bf16>(size, options, gap);
+        for_each_bf16_way([&] { check_thread_independence<bf16>(size, options, gap); });
       }
     }
   }
