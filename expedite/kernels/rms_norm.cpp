@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "expedite/kernels/arguments.h"
 #include "expedite/kernels/block_sum.h"
 #include "expedite/kernels/parallel.h"
+#include "expedite/kernels/scratch.h"
 #include "expedite/kernels/simd_targets.h"
 #include "expedite/kernels/streaming.h"
 
@@ -20,69 +22,147 @@
 HWY_BEFORE_NAMESPACE();
 namespace expedite::kernels::HWY_NAMESPACE {
 
-// The last dimension is normalised; the dimensions between it and the first are G groups of one row.
+// The last dimension is normalised; the dimensions between it and the first are G groups of one row. The sum
+// over a group is taken in the loop that writes the group before it: memory is read while results are made,
+// and the end of a sum is not waited for.
+
+struct Place {
+  std::int64_t row;
+  std::int64_t group = 0;
+
+  HWY_INLINE void advance(std::int64_t groups) {
+    if (++group == groups) {
+      group = 0;
+      ++row;
+    }
+  }
+};
+
+/// A weight as f32: itself, or a copy that lasts until the calling thread's next.
+HWY_INLINE const float* widened(const float* weight, std::int64_t /*width*/) {
+  return weight;
+}
+HWY_INLINE const float* widened(const bf16* weight, std::int64_t width) {
+  struct WidenedWeight;
+  auto* copy =
+      static_cast<float*>(thread_scratch<WidenedWeight>(width * static_cast<std::int64_t>(sizeof(float))));
+  for_each_vector(width, [&](std::int64_t i, const auto& vector)
+                             EXPEDITE_SIMD_LAMBDA { vector.store(vector.load(weight + i), copy + i); });
+  return copy;
+}
+
+/// Stores what will be read again soon.
+template <typename Vector>
+HWY_INLINE void store_cached(const Vector& vector, F32 value, float* to) {
+  if constexpr (std::is_same_v<Vector, StreamedVector>) {
+    WholeVector::store(value, to);
+  } else {
+    vector.store(value, to);
+  }
+}
+
 template <typename T, typename Whole>
 void rms_norm_rows(const ConstTensorView& x, const ConstTensorView& weight, float epsilon,
                    const TensorView& y, const TensorView& inverse_rms, std::int64_t begin, std::int64_t end) {
   const std::int64_t width = weight.elements();
   const std::int64_t groups = width == 0 ? 0 : x.columns() / width;
-  const T* scale = weight.as<T>();
-  for (std::int64_t r = begin; r < end; ++r) {
-    float* inverses = inverse_rms.row<float>(r);
-    for (std::int64_t g = 0; g < groups; ++g) {
-      const T* in = x.row<T>(r) + g * width;
-      T* out = y.row<T>(r) + g * width;
-      const float squares =
-          sum_over_vectors(width, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
-            const F32 value = vector.load(in + i);
-            return hn::Mul(value, value);
-          });
-      inverses[g] = 1.0F / std::sqrt(squares / static_cast<float>(width) + epsilon);
-      const F32 inverse = set(inverses[g]);
-      for_each_vector<Whole>(width, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
-        vector.store(hn::Mul(hn::Mul(vector.load(in + i), inverse), vector.load(scale + i)), out + i);
-      });
+  if (begin == end || groups == 0) {
+    return;
+  }
+  const float* scale = widened(weight.as<T>(), width);
+  Place place{begin};
+  const T* in = x.row<T>(begin);
+  float squares = fold_vectors(width, [&](std::int64_t i, const auto& vector, F32 sum) EXPEDITE_SIMD_LAMBDA {
+    const F32 value = vector.load(in + i);
+    return hn::MulAdd(value, value, sum);
+  });
+  while (place.row < end) {
+    float& inverse_of_group = inverse_rms.row<float>(place.row)[place.group];
+    inverse_of_group = 1.0F / std::sqrt(squares / static_cast<float>(width) + epsilon);
+    const F32 inverse = set(inverse_of_group);
+    T* out = y.row<T>(place.row) + place.group * width;
+    const auto write = [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
+      vector.store(hn::Mul(hn::Mul(vector.load(in + i), inverse), vector.load(scale + i)), out + i);
+    };
+    place.advance(groups);
+    if (place.row == end) {
+      for_each_vector<Whole>(width, write);
+      return;
     }
+    const T* next = x.row<T>(place.row) + place.group * width;
+    const auto add_square = [next](std::int64_t i, const auto& vector, F32 sum) EXPEDITE_SIMD_LAMBDA {
+      const F32 value = vector.load(next + i);
+      return hn::MulAdd(value, value, sum);
+    };
+    if constexpr (std::is_same_v<T, float>) {  // bound by memory, which likes reads and writes by turns
+      for_each_vector<Whole>(width, write);
+      squares = fold_vectors(width, add_square);
+    } else {
+      squares =
+          fold_vectors<Whole>(width, [&](std::int64_t i, const auto& vector, F32 sum) EXPEDITE_SIMD_LAMBDA {
+            const F32 with_next = add_square(i, vector, sum);
+            write(i, vector);
+            return with_next;
+          });
+    }
+    in = next;
   }
 }
 
-// One group of the gradient. With n = x * inverse and c = mean(dy * weight * n):
-// dx = inverse * (dy * weight - n * c), dweight += dy * n.
-template <typename T>
-HWY_INLINE void rms_norm_backward_group(const T* dy, const T* x, const T* scale, float inverse_rms,
-                                        std::int64_t width, bool accumulate_dx, T* dx, float* dweight) {
-  const F32 inverse = set(inverse_rms);
-  const float dot = sum_over_vectors(width, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
-    return hn::Mul(hn::Mul(vector.load(dy + i), vector.load(scale + i)), vector.load(x + i));
-  });
-  const F32 mean = set(dot * inverse_rms / static_cast<float>(width));
-  for_each_vector(width, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
-    const F32 gradient = vector.load(dy + i);
-    const F32 normal = hn::Mul(vector.load(x + i), inverse);
-    const F32 through = hn::NegMulAdd(normal, mean, hn::Mul(gradient, vector.load(scale + i)));
-    F32 result = hn::Mul(inverse, through);
-    if (accumulate_dx) {
-      result = hn::Add(result, vector.load(dx + i));
-    }
-    vector.store(result, dx + i);
-    vector.store(hn::MulAdd(gradient, normal, vector.load(dweight + i)), dweight + i);
-  });
-}
-
-template <typename T>
+// With n = x * inverse and c = mean(dy * weight * n): dx = inverse * (dy * weight - n * c), dweight += dy *
+// n.
+template <typename T, typename Whole>
 void rms_norm_backward_rows(const ConstTensorView& dy, const ConstTensorView& x,
                             const ConstTensorView& weight, const ConstTensorView& inverse_rms,
                             const TensorView& dx, bool accumulate_dx, std::int64_t begin, std::int64_t end,
                             float* dweight) {
   const std::int64_t width = weight.elements();
   const std::int64_t groups = width == 0 ? 0 : x.columns() / width;
-  for (std::int64_t r = begin; r < end; ++r) {
-    for (std::int64_t g = 0; g < groups; ++g) {
-      const std::int64_t column = g * width;
-      rms_norm_backward_group(dy.row<T>(r) + column, x.row<T>(r) + column, weight.as<T>(),
-                              inverse_rms.row<float>(r)[g], width, accumulate_dx, dx.row<T>(r) + column,
-                              dweight);
+  if (begin == end || groups == 0) {
+    return;
+  }
+  const float* scale = widened(weight.as<T>(), width);
+  Place place{begin};
+  const T* gradient = dy.row<T>(begin);
+  const T* in = x.row<T>(begin);
+  const auto add_products = [scale](const auto& vector, const T* gradients, const T* values, std::int64_t i,
+                                    F32 sum) EXPEDITE_SIMD_LAMBDA {
+    return hn::MulAdd(hn::Mul(vector.load(gradients + i), vector.load(scale + i)), vector.load(values + i),
+                      sum);
+  };
+  float dot = fold_vectors(width, [&](std::int64_t i, const auto& vector, F32 sum) EXPEDITE_SIMD_LAMBDA {
+    return add_products(vector, gradient, in, i, sum);
+  });
+  while (place.row < end) {
+    const float inverse_of_group = inverse_rms.row<float>(place.row)[place.group];
+    const F32 inverse = set(inverse_of_group);
+    const F32 mean = set(dot * inverse_of_group / static_cast<float>(width));
+    T* out = dx.row<T>(place.row) + place.group * width;
+    const auto write = [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
+      const F32 dvalue = vector.load(gradient + i);
+      const F32 normal = hn::Mul(vector.load(in + i), inverse);
+      const F32 through = hn::NegMulAdd(normal, mean, hn::Mul(dvalue, vector.load(scale + i)));
+      F32 result = hn::Mul(inverse, through);
+      if (accumulate_dx) {
+        result = hn::Add(result, vector.load(out + i));
+      }
+      vector.store(result, out + i);
+      store_cached(vector, hn::MulAdd(dvalue, normal, vector.load(dweight + i)), dweight + i);
+    };
+    place.advance(groups);
+    if (place.row == end) {
+      for_each_vector<Whole>(width, write);
+      return;
     }
+    const T* next_gradient = dy.row<T>(place.row) + place.group * width;
+    const T* next_in = x.row<T>(place.row) + place.group * width;
+    dot = fold_vectors<Whole>(width, [&](std::int64_t i, const auto& vector, F32 sum) EXPEDITE_SIMD_LAMBDA {
+      const F32 with_next = add_products(vector, next_gradient, next_in, i, sum);
+      write(i, vector);
+      return with_next;
+    });
+    gradient = next_gradient;
+    in = next_in;
   }
 }
 
@@ -100,14 +180,28 @@ void rms_norm_range(const ConstTensorView& x, const ConstTensorView& weight, flo
   hwy::FlushStream();
 }
 
+template <typename T>
+void rms_norm_backward_of(const ConstTensorView& dy, const ConstTensorView& x, const ConstTensorView& weight,
+                          const ConstTensorView& inverse_rms, const TensorView& dx, bool accumulate_dx,
+                          std::int64_t begin, std::int64_t end, float* dweight) {
+  const bool in_place = dx.data() == dy.data() || dx.data() == x.data();
+  if (!accumulate_dx && !in_place && worth_streaming(dx, weight.elements())) {
+    rms_norm_backward_rows<T, StreamedVector>(dy, x, weight, inverse_rms, dx, false, begin, end, dweight);
+    hwy::FlushStream();
+  } else {
+    rms_norm_backward_rows<T, WholeVector>(dy, x, weight, inverse_rms, dx, accumulate_dx, begin, end,
+                                           dweight);
+  }
+}
+
 void rms_norm_backward_range(const ConstTensorView& dy, const ConstTensorView& x,
                              const ConstTensorView& weight, const ConstTensorView& inverse_rms,
                              const TensorView& dx, bool accumulate_dx, std::int64_t begin, std::int64_t end,
                              float* dweight) {
   if (x.dtype() == DType::bf16) {
-    rms_norm_backward_rows<bf16>(dy, x, weight, inverse_rms, dx, accumulate_dx, begin, end, dweight);
+    rms_norm_backward_of<bf16>(dy, x, weight, inverse_rms, dx, accumulate_dx, begin, end, dweight);
   } else {
-    rms_norm_backward_rows<float>(dy, x, weight, inverse_rms, dx, accumulate_dx, begin, end, dweight);
+    rms_norm_backward_of<float>(dy, x, weight, inverse_rms, dx, accumulate_dx, begin, end, dweight);
   }
 }
 

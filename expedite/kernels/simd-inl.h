@@ -173,10 +173,11 @@ HWY_INLINE void for_each_vector(std::int64_t count, const Step& step) {
   }
 }
 
-/// Sum over a row of step(offset, vector), each an F32 whose lanes behind the row's end are zero. Four sums
-/// run side by side to hide the latency of additions; which element goes into which depends on `count` alone.
+/// A sum over a row: step(offset, vector, sum) returns sum with a vector's elements added, whose lanes behind
+/// the row's end must add nothing. Four sums run side by side to hide the latency of additions; which element
+/// goes into which depends on `count` alone.
 template <typename Whole = WholeVector, typename Step>
-HWY_INLINE float sum_over_vectors(std::int64_t count, const Step& step) {
+HWY_INLINE float fold_vectors(std::int64_t count, const Step& step) {
   const std::int64_t width = lanes();
   F32 sum0 = zero();
   F32 sum1 = zero();
@@ -184,18 +185,25 @@ HWY_INLINE float sum_over_vectors(std::int64_t count, const Step& step) {
   F32 sum3 = zero();
   std::int64_t i = 0;
   for (; i + 4 * width <= count; i += 4 * width) {
-    sum0 = hn::Add(sum0, step(i, Whole{}));
-    sum1 = hn::Add(sum1, step(i + width, Whole{}));
-    sum2 = hn::Add(sum2, step(i + 2 * width, Whole{}));
-    sum3 = hn::Add(sum3, step(i + 3 * width, Whole{}));
+    sum0 = step(i, Whole{}, sum0);
+    sum1 = step(i + width, Whole{}, sum1);
+    sum2 = step(i + 2 * width, Whole{}, sum2);
+    sum3 = step(i + 3 * width, Whole{}, sum3);
   }
   for (; i + width <= count; i += width) {
-    sum0 = hn::Add(sum0, step(i, Whole{}));
+    sum0 = step(i, Whole{}, sum0);
   }
   if (i < count) {
-    sum1 = hn::Add(sum1, step(i, PartVector{static_cast<std::size_t>(count - i)}));
+    sum1 = step(i, PartVector{static_cast<std::size_t>(count - i)}, sum1);
   }
   return hn::GetLane(hn::SumOfLanes(F32Tag(), hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
+}
+
+/// The sum over a row of step(offset, vector), each an F32 whose lanes behind the row's end are zero.
+template <typename Whole = WholeVector, typename Step>
+HWY_INLINE float sum_over_vectors(std::int64_t count, const Step& step) {
+  return fold_vectors<Whole>(count, [&](std::int64_t i, const auto& vector, F32 sum)
+                                        EXPEDITE_SIMD_LAMBDA { return hn::Add(sum, step(i, vector)); });
 }
 
 /// to += from, in fp32 and rounded once to To.
