@@ -3,6 +3,7 @@
 #include "bench/kernels.h"
 #include "expedite/cli/bench_commands.h"
 #include "expedite/cli/bf16_option.h"
+#include "expedite/cli/legal_values.h"
 
 namespace expedite::cli {
 
@@ -12,7 +13,8 @@ void add_bench_kernels(CLI::App& bench, Context& context) {
       bench.add_subcommand("kernels", "Every kernel against the machine's own limit in the same run");
   command->add_option("--json", options->json_path, "Write the results to this file too");
   command->add_option("--filter", options->filter, "Only cases whose name or shape contains this");
-  command->add_option("--threads", options->threads, "Cores (1)")->check(CLI::PositiveNumber);
+  whole_number(command->add_option("--threads", options->threads, "Cores"), 1, kMostThreads)
+      ->capture_default_str();
   add_bf16_products_option(*command);
   command->callback([options, &context] { context.exit_code = bench::run_kernel_bench(*options); });
 }

@@ -2,10 +2,11 @@
 #include <memory>
 
 #include "bench/layer.h"
-#include "expedite/base/error.h"
 #include "expedite/cli/bench_commands.h"
 #include "expedite/cli/bf16_option.h"
 #include "expedite/cli/job.h"
+#include "expedite/cli/legal_values.h"
+#include "expedite/cli/usage.h"
 #include "expedite/comm/process_grid.h"
 #include "expedite/model/engine.h"
 
@@ -53,55 +54,53 @@ std::vector<std::string> dispatcher_choices() {
 
 void add_shape(CLI::App& command, LayerOptions& options) {
   bench::LayerBenchOptions& o = options.bench;
-  const auto size = [&](const char* name, std::int64_t& value, const char* help) {
-    command.add_option(name, value, help)->check(CLI::PositiveNumber)->capture_default_str();
+  const auto size = [&](const char* name, std::int64_t& value, std::int64_t most, const char* help) {
+    whole_number(command.add_option(name, value, help), 1, most)->capture_default_str();
   };
-  command.add_option("--tokens", o.tokens, "Tokens per rank")
-      ->check(CLI::NonNegativeNumber)
+  whole_number(command.add_option("--tokens", o.tokens, "Tokens per rank"), 0, kMostTokens)
       ->capture_default_str();
-  size("--hidden", o.hidden, "Hidden size, at least the number of experts");
-  size("--experts", o.experts, "Experts");
-  size("--topk", o.topk, "Experts per token");
-  command.add_option("--dtype", options.dtype, "bf16 or f32")
-      ->check(CLI::IsMember({"bf16", "f32"}))
+  size("--hidden", o.hidden, kMostHidden, "Hidden size, at least the number of experts");
+  size("--experts", o.experts, kMostExperts, "Experts");
+  size("--topk", o.topk, kMostTopk, "Experts per token");
+  one_of(command.add_option("--dtype", options.dtype, "Of weights and activations"), {"bf16", "f32"})
       ->capture_default_str();
-  command.add_option("--zipf", o.zipf, "Exponent of the experts' popularity; 0: even")
-      ->check(CLI::NonNegativeNumber)
+  number(command.add_option("--zipf", o.zipf, "Exponent of the experts' popularity; 0: even"), 0.0, 10.0)
       ->capture_default_str();
 }
 
 void add_contenders(CLI::App& command, LayerOptions& options) {
   bench::LayerBenchOptions& o = options.bench;
-  command.add_option("--chunks", options.chunks, "Numbers of chunks, as in 1,2,4 or auto")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1024) | CLI::IsMember({std::string(kAutomatic)}))
+  constexpr std::int64_t kMostChunks = 1024;
+  whole_number_or(command.add_option("--chunks", options.chunks, "Numbers of chunks, as in 1,2,4 or auto")
+                      ->delimiter(','),
+                  1, kMostChunks, std::string(kAutomatic))
       ->capture_default_str();
-  command.add_option("--pipeline", options.pipelines, "continuous, pairwise, none, or several")
-      ->delimiter(',')
-      ->check(CLI::IsMember(pipeline_names()))
+  one_of(
+      command.add_option("--pipeline", options.pipelines, "How chunks overlap; or several")->delimiter(','),
+      pipeline_names())
       ->capture_default_str();
-  command.add_option("--window", o.windows, "Chunks under way at once, of the continuous pipeline")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber)
+  whole_number(
+      command.add_option("--window", o.windows, "Chunks under way at once, of the continuous pipeline")
+          ->delimiter(','),
+      1, kMostChunks)
       ->capture_default_str();
-  command
-      .add_option("--dispatcher", options.dispatchers,
-                  "alltoall, zero_redundancy, hierarchical, hierarchical_dedup, auto, or several")
-      ->delimiter(',')
-      ->check(CLI::IsMember(dispatcher_choices()))
+  one_of(
+      command.add_option("--dispatcher", options.dispatchers, "How tokens reach their experts; or several")
+          ->delimiter(','),
+      dispatcher_choices())
       ->capture_default_str();
 }
 
 void add_measurement(CLI::App& command, LayerOptions& options) {
   bench::LayerBenchOptions& o = options.bench;
-  command.add_option("--rounds", o.rounds, "Times that each contender has its turn")
-      ->check(CLI::PositiveNumber)
+  whole_number(command.add_option("--rounds", o.rounds, "Times that each contender has its turn"), 1,
+               kMostRounds)
       ->capture_default_str();
-  command.add_option("--threads", o.threads, "Cores per rank; 0: those it owns")
-      ->check(CLI::NonNegativeNumber)
+  whole_number(command.add_option("--threads", o.threads, "Cores per rank; 0: those it owns"), 0,
+               kMostThreads)
       ->capture_default_str();
   command.add_option("--cluster", o.cluster_path, "What expedite probe wrote, for the choices left to auto")
-      ->check(CLI::ExistingFile);
+      ->check(CLI::Validator(CLI::ExistingFile).description(""));
   command.add_option("--json", o.json_path, "Write the results to this file too");
   command.add_option("--trace", o.trace_folder,
                      "Write a trace of each contender's round of median time into this folder");
@@ -138,12 +137,12 @@ void interpret(LayerOptions& options) {
   for (const std::string& answer : options.recompute) {
     o.recompute.push_back(std::ranges::find(kRecomputes, answer, &RecomputeName::name)->recompute);
   }
-  require(o.topk <= o.experts, "--topk {} of --experts {}: a token can choose each expert once", o.topk,
-          o.experts);
-  require(o.experts <= o.hidden,
-          "--experts {} with --hidden {}: the benchmark's router wants a hidden size of "
-          "at least the number of experts",
-          o.experts, o.hidden);
+  require_usage(o.topk <= o.experts, "--topk {} of --experts {}: a token can choose each expert once", o.topk,
+                o.experts);
+  require_usage(o.experts <= o.hidden,
+                "--experts {} with --hidden {}: the benchmark's router wants a hidden size of "
+                "at least the number of experts",
+                o.experts, o.hidden);
 }
 
 void run_on_call(CLI::App& command, const std::shared_ptr<LayerOptions>& options, Context& context) {
@@ -167,16 +166,16 @@ void add_bench_layer(CLI::App& bench, Context& context) {
   CLI::App* command = bench.add_subcommand(
       "layer", "One MoE layer, forward and backward, against the floors of the same run");
   add_shape(*command, *layer);
-  command->add_option("--ffn", layer->bench.ffn, "FFN size of an expert")
-      ->check(CLI::PositiveNumber)
+  whole_number(command->add_option("--ffn", layer->bench.ffn, "FFN size of an expert"), 1, kMostFfn)
       ->capture_default_str();
   add_contenders(*command, *layer);
-  command
-      ->add_option("--recompute", layer->recompute,
-                   "What experts compute again in backward: nothing (no), the activation (yes), gate/up too "
-                   "(full), or several")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"no", "yes", "full"}))
+  one_of(command
+             ->add_option(
+                 "--recompute", layer->recompute,
+                 "What experts compute again in backward: nothing (no), the activation (yes), gate/up too "
+                 "(full), or several")
+             ->delimiter(','),
+         {"no", "yes", "full"})
       ->capture_default_str();
   add_measurement(*command, *layer);
   run_on_call(*command, layer, context);

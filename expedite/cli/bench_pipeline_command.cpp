@@ -3,6 +3,7 @@
 #include "bench/pipeline.h"
 #include "expedite/base/error.h"
 #include "expedite/cli/bench_commands.h"
+#include "expedite/cli/legal_values.h"
 
 namespace expedite::cli {
 namespace {
@@ -29,47 +30,47 @@ void add_bench_pipeline(CLI::App& bench, Context& context) {
   bench::PipelineModel& model = options->bench.model;
   CLI::App* command = bench.add_subcommand(
       "pipeline", "Pipeline schedules side by side, simulated with layers of given times");
-  command->add_option("--schedules", options->schedules, "Which, separated by commas")
-      ->delimiter(',')
-      ->check(CLI::IsMember(schedule::pipeline_kind_names()))
+  one_of(command->add_option("--schedules", options->schedules, "Which, separated by commas")->delimiter(','),
+         schedule::pipeline_kind_names())
       ->capture_default_str();
+  constexpr std::int64_t kMost = 4096;  // of anything: a schedule of all of it can still be built
   const auto size = [&](const char* name, int& value, const char* help) {
-    command->add_option(name, value, help)->check(CLI::PositiveNumber)->capture_default_str();
+    whole_number(command->add_option(name, value, help), 1, kMost)->capture_default_str();
   };
-  const auto number = [&](const char* name, int& value, const char* help) {
-    command->add_option(name, value, help)->check(CLI::NonNegativeNumber)->capture_default_str();
+  const auto count = [&](const char* name, int& value, const char* help) {
+    whole_number(command->add_option(name, value, help), 0, kMost)->capture_default_str();
   };
-  const auto time = [&](const char* name, double& value, const char* help) {
-    command->add_option(name, value, help)->check(CLI::NonNegativeNumber)->capture_default_str();
+  constexpr double kShortest = 1e-6;
+  constexpr double kLongest = 1e6;
+  const auto time = [&](const char* name, double& value, double shortest, const char* help) {
+    number(command->add_option(name, value, help), shortest, kLongest)->capture_default_str();
   };
   size("--stages", model.stages, "Pipeline stages");
   size("--virtual-stages", model.virtual_stages, "Per stage, where the schedule has them");
   size("--micro-batches", model.micro_batches, "Of a step");
   size("--layers", model.layers, "Layers of the model");
-  number("--dense-layers", model.dense_layers, "The first ones of them, without experts");
-  number("--mtp-layers", model.mtp_layers, "Further ones, of multi-token prediction");
+  count("--dense-layers", model.dense_layers, "The first ones of them, without experts");
+  count("--mtp-layers", model.mtp_layers, "Further ones, of multi-token prediction");
   size("--expert-parallel-size", model.expert_parallel_size, "Ranks of a group");
   size("--ranks-per-node", model.ranks_per_node, "Of an expert-parallel group");
   size("--replicas", model.replicas, "Expert-parallel groups of a stage");
   size("--chunks", model.chunks, "Of an MoE layer, where a micro-batch has no partner to hide its exchanges");
-  command
-      ->add_option("--compute-to-communication", model.compute_to_communication,
-                   "Of an MoE layer: seconds of compute over seconds of its exchanges")
-      ->check(CLI::PositiveNumber)
+  number(command->add_option("--compute-to-communication", model.compute_to_communication,
+                             "Of an MoE layer: seconds of compute over seconds of its exchanges"),
+         kShortest, kLongest)
       ->capture_default_str();
-  command->add_option("--recompute", options->recompute, "none, attention or full")
-      ->check(CLI::IsMember({"none", "attention", "full"}))
+  one_of(command->add_option("--recompute", options->recompute, "What backward computes again"),
+         {"none", "attention", "full"})
       ->capture_default_str();
   command->add_flag("--contention", options->bench.contention, "What is under way on a link shares it");
   command->add_flag("--coarse", options->bench.coarse,
                     "Equal stages instead of layers, one task per virtual stage, micro-batch and pass");
-  command
-      ->add_option("--forward", options->bench.stage_ms.forward, "With --coarse: ms of a stage's forward, F")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  time("--input-grad", options->bench.stage_ms.input_grad, "With --coarse: of its input gradients, B - W");
-  time("--weight-grad", options->bench.stage_ms.weight_grad, "With --coarse: of its weight gradients, W");
-  time("--pair", options->bench.stage_ms.pair,
+  time("--forward", options->bench.stage_ms.forward, kShortest, "With --coarse: ms of a stage's forward, F");
+  time("--input-grad", options->bench.stage_ms.input_grad, 0.0,
+       "With --coarse: of its input gradients, B - W");
+  time("--weight-grad", options->bench.stage_ms.weight_grad, 0.0,
+       "With --coarse: of its weight gradients, W");
+  time("--pair", options->bench.stage_ms.pair, 0.0,
        "With --coarse: of a forward and a backward together; 0: F + B");
   command->add_option("--trace", options->bench.trace_folder,
                       "Write SCHEDULE.json for Perfetto to this folder");

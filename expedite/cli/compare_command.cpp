@@ -5,6 +5,7 @@
 #include "expedite/cli/bf16_option.h"
 #include "expedite/cli/commands.h"
 #include "expedite/cli/job.h"
+#include "expedite/cli/legal_values.h"
 #include "expedite/comm/process_grid.h"
 #include "expedite/model/compare.h"
 #include "expedite/model/engine.h"
@@ -71,15 +72,16 @@ void add_compare_command(CLI::App& app, Context& context) {
   command->add_option("MODEL_DIR", options->model_dir, "Folder with config.json and safetensors")->required();
   command->add_option("EXPECTED", options->expected, "safetensors with input_ids and the expected tensors")
       ->required();
-  command->add_option("--ranks", options->ranks, "Start this many ranks with mpirun")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--expert-parallel-size", options->expert_parallel_size, "Default: all ranks")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--dtype", options->dtype, "f32 (default) or bf16")
-      ->check(CLI::IsMember({"f32", "bf16"}));
+  add_ranks_option(*command, options->ranks);
+  whole_number(command->add_option("--expert-parallel-size", options->expert_parallel_size,
+                                   "Ranks of a group; all if not given"),
+               1, train::kMostRanks);
+  one_of(command->add_option("--dtype", options->dtype, "Of weights and activations"), {"f32", "bf16"})
+      ->capture_default_str();
   add_bf16_products_option(*command);
-  command->add_option("--tolerance", options->tolerance, "Default: 1e-4 for f32, 5e-2 for bf16")
-      ->check(CLI::PositiveNumber);
+  number(
+      command->add_option("--tolerance", options->tolerance, "1e-4 for f32 and 5e-2 for bf16 if not given"),
+      1e-12, 1e6);
   command->callback([options, &context] { context.exit_code = run(*options, context); });
 }
 

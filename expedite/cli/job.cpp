@@ -7,6 +7,8 @@
 
 #include "expedite/base/error.h"
 #include "expedite/base/log.h"
+#include "expedite/cli/legal_values.h"
+#include "expedite/cli/usage.h"
 #include "expedite/comm/environment.h"
 #include "expedite/train/lab.h"
 #include "expedite/train/launcher.h"
@@ -27,10 +29,16 @@ void wait_for_lower_ranks(int rank) {
 
 }  // namespace
 
+void add_ranks_option(CLI::App& command, std::int64_t& ranks) {
+  whole_number(
+      command.add_option("--ranks", ranks,
+                         "Start this many ranks on this machine with mpirun; leave it away under mpirun "
+                         "or srun"),
+      1, train::kMostRanks);
+}
+
 void add_job_options(CLI::App& command, JobOptions& options) {
-  command
-      .add_option("--ranks", options.ranks, "Start this many ranks with mpirun (not under mpirun or srun)")
-      ->check(CLI::PositiveNumber);
+  add_ranks_option(command, options.ranks);
   command.add_option("--lab", options.lab,
                      "Start the ranks on a cluster inside this machine: NODESxRANKS[@RATE], for example "
                      "2x2@2gbit; see docs/lab.md");
@@ -41,16 +49,17 @@ std::int64_t ranks_asked_for(const JobOptions& options) {
     return options.ranks;
   }
   const std::int64_t ranks = train::parse_lab_spec(options.lab).ranks();
-  require(options.ranks == 0 || options.ranks == ranks,
-          "--ranks {} beside --lab {}, which has {} ranks: leave --ranks away", options.ranks, options.lab,
-          ranks);
+  require_usage(options.ranks == 0 || options.ranks == ranks,
+                "--ranks {} beside --lab {}, which has {} ranks: leave --ranks away", options.ranks,
+                options.lab, ranks);
   return ranks;
 }
 
 int run_job(const JobOptions& options, const std::function<int(const comm::Communicator& world)>& body) {
   const std::optional<train::MpiJob> job = train::detect_mpi_job();
   if (!options.lab.empty()) {
-    require(!job, "--lab {} inside a job that {} has started: leave --lab away", options.lab, job->launcher);
+    require_usage(!job, "--lab {} inside a job that {} has started: leave --lab away", options.lab,
+                  job->launcher);
     train::become_lab(options.lab, train::arguments_in_lab(options.arguments, ranks_asked_for(options)));
   }
   if (!job && options.ranks > 1) {

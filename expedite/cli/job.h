@@ -17,6 +17,9 @@ struct JobOptions {
   std::vector<std::string> arguments = {};  // this program's own, for starting it again as ranks
 };
 
+/// The option --ranks alone.
+void add_ranks_option(CLI::App& command, std::int64_t& ranks);
+
 /// The options --ranks and --lab of a command that runs as a job.
 void add_job_options(CLI::App& command, JobOptions& options);
 

@@ -6,6 +6,7 @@
 
 #include "expedite/base/cores.h"
 #include "expedite/cli/commands.h"
+#include "expedite/cli/legal_values.h"
 #include "expedite/cli/plan_inputs.h"
 #include "expedite/cli/text_file.h"
 #include "expedite/plan/launch_flags.h"
@@ -108,25 +109,27 @@ void add_plan_command(CLI::App& app, Context& context) {
   CLI::App* command =
       app.add_subcommand("plan", "Find the fastest parallel strategy for a model on a cluster");
   add_plan_inputs(*command, options->inputs, true);
-  command->add_option("--top", options->top, "How many strategies to show")
-      ->capture_default_str()
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1000}));
-  command->add_option("--memory-limit", options->memory_limit_gib, "GiB of a device; all of it if not given")
-      ->check(number_within(0.001, 1e6));
-  command->add_option("--simulate", options->simulated, "How many of them to simulate and order by it")
-      ->capture_default_str()
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000}));
+  constexpr std::int64_t kMostShown = 1000;
+  whole_number(command->add_option("--top", options->top, "How many strategies to show"), 1, kMostShown)
+      ->capture_default_str();
+  number(command->add_option("--memory-limit", options->memory_limit_gib,
+                             "GiB of a device; all of it if not given"),
+         0.001, 1e6);
+  whole_number(
+      command->add_option("--simulate", options->simulated, "How many of them to simulate and order by it"),
+      0, kMostShown)
+      ->capture_default_str();
   command->add_option("--json", options->json, "Write the result to this file");
   command->add_option("--trace", options->trace,
                       "Write the simulated step of the best for Perfetto to this file");
   command->add_option("--explain", options->explain, "Cost this one: tp=8,pp=16,vpp=2,ep=32,...");
-  command
-      ->add_option("--emit", options->emit,
-                   "Print launch flags: of the best that the program can run, or of --explain's")
-      ->check(CLI::IsMember({"megatron", "mindspeed"}));
+  one_of(command->add_option("--emit", options->emit,
+                             "Print launch flags: of the best that the program can run, or of --explain's"),
+         {"megatron", "mindspeed"});
   command->add_flag("--exhaustive", options->exhaustive, "Cost every strategy, pruning none");
-  command->add_option("--threads", options->threads, "Threads of the search; all cores if not given")
-      ->check(CLI::Range(1, 1024));
+  whole_number(
+      command->add_option("--threads", options->threads, "Threads of the search; all cores if not given"), 1,
+      kMostThreads);
   command->callback([options, &context] { context.exit_code = run_plan(*options); });
 }
 

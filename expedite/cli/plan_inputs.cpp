@@ -8,6 +8,7 @@
 #include "expedite/base/error.h"
 #include "expedite/base/read_text.h"
 #include "expedite/base/text.h"
+#include "expedite/cli/legal_values.h"
 #include "expedite/plan/builtin_clusters.h"
 
 namespace expedite::cli {
@@ -89,38 +90,25 @@ plan::Strategy legal_strategy(const PlanInputs& inputs, const plan::Transformer&
   return strategy;
 }
 
-CLI::Validator number_within(double low, double high) {
-  const auto check = [low, high](const std::string& text) {
-    double value = 0.0;
-    const bool is_number = CLI::detail::lexical_cast(text, value);
-    return is_number && value >= low && value <= high
-               ? std::string()
-               : fmt::format("{} is not a number from {:g} to {:g}", text, low, high);
-  };
-  return {check, fmt::format("FLOAT in [{:g} - {:g}]", low, high), "number_within"};
-}
-
 void add_plan_inputs(CLI::App& command, PlanInputs& inputs, bool required) {
   constexpr std::int64_t kMost = 1 << 30;
   command.add_option("--model", inputs.model, "A built-in model, a config.json or its folder")
       ->required(required);
   command.add_option("--cluster", inputs.cluster, "A built-in cluster or a YAML file")->required(required);
   command.add_option("--device", inputs.device, "The kind of device, of a cluster with several");
-  command.add_option("--devices", inputs.devices, "How many devices")
-      ->required(required)
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
-  command.add_option("--global-batch", inputs.workload.global_batch, "Sequences per step")
-      ->required(required)
-      ->check(CLI::Range(std::int64_t{1}, kMost));
-  command.add_option("--seq", inputs.workload.seq, "Tokens per sequence")
-      ->capture_default_str()
-      ->check(CLI::Range(std::int64_t{1}, kMost));
+  whole_number(command.add_option("--devices", inputs.devices, "How many devices"), 1, std::int64_t{1} << 20)
+      ->required(required);
+  whole_number(command.add_option("--global-batch", inputs.workload.global_batch, "Sequences per step"), 1,
+               kMost)
+      ->required(required);
+  whole_number(command.add_option("--seq", inputs.workload.seq, "Tokens per sequence"), 1, kMost)
+      ->capture_default_str();
   command.add_option("--precision", inputs.precision, "Of products: bf16, fp16, fp8, mxfp8 or nvfp4")
       ->capture_default_str();
   command.add_option("--software", inputs.software, "Whose efficiencies to assume")->capture_default_str();
-  command
-      .add_option("--zipf", inputs.zipf, "Experts' loads follow Zipf's law with this exponent, in any order")
-      ->check(number_within(0.0, 10.0));
+  number(command.add_option("--zipf", inputs.zipf,
+                            "Experts' loads follow Zipf's law with this exponent, in any order"),
+         0.0, 10.0);
   command.add_option("--load", inputs.load,
                      "A file of experts' measured loads, a number for each, in their order");
   command.add_flag("--forced-balance", inputs.forced_balance, "Routing made even, as in benchmarks");

@@ -24,9 +24,6 @@ struct PlanInputs {
   bool forced_balance = false;
 };
 
-/// Numbers from `low` to `high`; unlike CLI::Range not "nan".
-[[nodiscard]] CLI::Validator number_within(double low, double high);
-
 /// `required`: model, cluster, devices and batch must be given.
 void add_plan_inputs(CLI::App& command, PlanInputs& inputs, bool required);
 

@@ -8,6 +8,7 @@
 #include "expedite/cli/bf16_option.h"
 #include "expedite/cli/commands.h"
 #include "expedite/cli/job.h"
+#include "expedite/cli/legal_values.h"
 #include "expedite/comm/process_grid.h"
 #include "expedite/model/engine.h"
 #include "expedite/train/durable_file.h"
@@ -48,10 +49,9 @@ void add_probe_command(CLI::App& app, Context& context) {
   add_job_options(*command, options->job);
   add_bf16_products_option(*command);
   command->add_option("--out", options->out, "The file to write")->capture_default_str();
-  command
-      ->add_option("--threads", options->threads,
-                   "Of each rank, as runtime.threads_per_rank; default: its cores")
-      ->check(CLI::Range(1, 1024));
+  whole_number(command->add_option("--threads", options->threads,
+                                   "Of each rank, as runtime.threads_per_rank; its cores if not given"),
+               1, kMostThreads);
   command->add_flag("--quick", options->quick,
                     "Fewer sizes and shorter samples: some ten seconds, at the price of precision");
   command->callback([options, &context] {

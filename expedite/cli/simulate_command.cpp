@@ -1,12 +1,14 @@
-#include <fmt/core.h>
+#include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 
-#include "expedite/base/error.h"
 #include "expedite/cli/commands.h"
 #include "expedite/cli/plan_inputs.h"
 #include "expedite/cli/simulate_training.h"
 #include "expedite/cli/text_file.h"
+#include "expedite/cli/usage.h"
+#include "expedite/plan/builtin_clusters.h"
 #include "expedite/plan/simulation_report.h"
 
 namespace expedite::cli {
@@ -20,22 +22,47 @@ struct SimulateOptions {
   std::string json;
 };
 
-void require_given(bool given, const char* option) {
-  require(given, "{} is required, or the CONFIG of a training run", option);
+/// A training run is simulated with what was measured of CPUs, which data sheets do not have.
+void require_probed_cluster(const std::string& cluster) {
+  require_usage(
+      !cluster.empty(),
+      "a training run's CONFIG needs --cluster FILE, what `expedite probe --ranks N --out FILE` has measured "
+      "where it runs, N as in the run");
+  std::error_code ignored;
+  require_usage(
+      plan::find_device_facts(cluster) == nullptr || std::filesystem::exists(cluster, ignored),
+      "--cluster {} is built in, from data sheets, for strategies; a training run's CONFIG needs a measured "
+      "one: `expedite probe --ranks N --out cluster.yaml`, then --cluster cluster.yaml",
+      cluster);
+}
+
+/// What is missing of a strategy's simulation, all at once.
+void require_strategy(const SimulateOptions& options) {
+  std::vector<std::string> missing;
+  const auto need = [&](bool given, const char* option) {
+    if (!given) {
+      missing.emplace_back(option);
+    }
+  };
+  need(!options.inputs.model.empty(), "--model");
+  need(!options.inputs.cluster.empty(), "--cluster");
+  need(options.inputs.devices > 0, "--devices");
+  need(options.inputs.workload.global_batch > 0, "--global-batch");
+  need(!options.strategy.empty(), "--strategy");
+  require_usage(missing.empty(),
+                "a strategy's simulation needs {} too; a training run's is CONFIG --cluster FILE",
+                fmt::join(missing, ", "));
 }
 
 int run_simulate(const SimulateOptions& options) {
-  require_given(!options.inputs.cluster.empty(), "--cluster");
   if (!options.training.config.empty()) {
+    require_probed_cluster(options.inputs.cluster);
     SimulateTraining training = options.training;
     training.trace = options.trace;
     training.json = options.json;
     return simulate_training(training, options.inputs.cluster);
   }
-  require_given(!options.inputs.model.empty(), "--model");
-  require_given(!options.strategy.empty(), "--strategy");
-  require_given(options.inputs.devices > 0, "--devices");
-  require_given(options.inputs.workload.global_batch > 0, "--global-batch");
+  require_strategy(options);
   const plan::Transformer model = plan::load_transformer(options.inputs.model);
   const plan::CostContext context = make_context(options.inputs, model);
   const plan::Strategy strategy = legal_strategy(options.inputs, model, "--strategy", options.strategy);

@@ -8,6 +8,7 @@
 
 #include "expedite/cli/commands.h"
 #include "expedite/cli/job.h"
+#include "expedite/cli/legal_values.h"
 #include "expedite/comm/process_grid.h"
 #include "expedite/train/baseline_comparison.h"
 #include "expedite/train/comparison_table.h"
@@ -113,13 +114,13 @@ void add_train_command(CLI::App& app, Context& context) {
       ->expected(1)
       ->allow_extra_args(false);
   command->add_flag("--resume", options->resume, "Continue the run from its newest valid checkpoint");
-  command
-      ->add_option(
+  whole_number(
+      command->add_option(
           "--compare-baseline", options->compare_baseline,
           "Afterwards train two new models for this many steps by turns, one as configured and one "
-          "without chunks, overlap and a better dispatcher than alltoall, and compare them in a table")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--live-width", options->live_width)
+          "without chunks, overlap and a better dispatcher than alltoall, and compare them in a table"),
+      1, 1'000'000);
+  whole_number(command->add_option("--live-width", options->live_width), 1, 10'000)
       ->group("");  // from the launcher: its terminal's columns
   command->callback([options, &context] { context.exit_code = run(*options, context); });
 }

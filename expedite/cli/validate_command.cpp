@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "expedite/base/installation.h"
 #include "expedite/cli/commands.h"
 #include "expedite/cli/text_file.h"
 #include "expedite/plan/validate.h"
@@ -17,7 +18,8 @@ struct ValidateOptions {
 };
 
 void run_validate(const ValidateOptions& options) {
-  const plan::Validation validation = plan::validate(plan::read_runs(options.runs), options.salt);
+  const plan::Validation validation =
+      plan::validate(plan::read_runs(with_installed(options.runs)), options.salt);
   fmt::print("{}", plan::describe(validation));
   if (!options.json.empty()) {
     write_text_file(options.json, plan::to_json(validation));
@@ -33,7 +35,7 @@ void add_validate_command(CLI::App& app, Context& context) {
   auto options = std::make_shared<ValidateOptions>();
   CLI::App* command = app.add_subcommand(
       "validate", "Fit the planner's constants to half of published runs and predict all of them");
-  command->add_option("runs", options->runs, "A table of measured runs (CSV)")->required();
+  command->add_option("RUNS", options->runs, "A table of measured runs (CSV)")->required();
   command->add_option("--json", options->json, "Write one object per run: id, metric, published, predicted");
   command->add_option("--constants", options->constants, "Write what was fitted, as the source carries it");
   command->add_option("--salt", options->salt,

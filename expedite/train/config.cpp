@@ -8,9 +8,11 @@
 #include <type_traits>
 
 #include "expedite/base/error.h"
+#include "expedite/base/installation.h"
 #include "expedite/base/text.h"
 #include "expedite/base/yaml.h"
 #include "expedite/train/config_schema.h"
+#include "expedite/train/key_meanings.h"
 
 namespace expedite::train {
 namespace {
@@ -56,7 +58,7 @@ const Field* find_map_around(std::string_view key) {
       }
     }
   }
-  fail("{}: unknown key {}; the nearest known key is {}", where, key, nearest_name(key, names));
+  fail("{}: unknown key {}; {}", where, key, advice_for_key(key, names));
 }
 
 /// Puts checked values into a TrainConfig.
@@ -232,12 +234,6 @@ void check(const TrainConfig& config, const std::string& where) {
           "{}: name = '{}': expected the name of a folder, without '/'", where, config.name);
   require(!config.output_dir.empty(), "{}: output_dir is empty: expected the folder of the runs", where);
   check_model(config, where);
-  constexpr std::int64_t kMostChunks =
-      1024;  // what a schedule of all layers can still be built and checked for
-  const TrainConfig::EpPlan& plan = config.parallel.ep_plan;
-  require(plan.moe_num_chunks.chunks <= kMostChunks && plan.moe_chunk_window <= kMostChunks,
-          "{}: parallel.ep_plan.moe_num_chunks = {} and moe_chunk_window = {}: expected at most {}", where,
-          plan.moe_num_chunks.chunks, plan.moe_chunk_window, kMostChunks);
   require(!config.data.path.empty(), "{}: data.path is missing: give text files or folders", where);
   for (const std::string& path : config.data.path) {
     require(!path.empty(), "{}: data.path holds an empty path", where);
@@ -270,12 +266,18 @@ TrainConfig parse_config(std::string_view yaml, const std::string& where,
   return config;
 }
 
-TrainConfig read_config(const std::filesystem::path& file, std::span<const std::string> overrides) {
+TrainConfig read_config(const std::filesystem::path& given, std::span<const std::string> overrides) {
+  const std::filesystem::path file = with_installed(given);
   std::error_code error;
   require(!std::filesystem::is_directory(file, error), "{}: is a folder; expected a YAML file",
           file.string());
   std::ifstream stream(file, std::ios::binary);
-  require(stream.is_open(), "{}: cannot read the configuration: {}", file.string(), std::strerror(errno));
+  if (!stream.is_open()) {
+    const int reason = errno;
+    const auto installed = installed_configs();
+    fail("{}: cannot read the configuration: {}{}", file.string(), std::strerror(reason),
+         installed.empty() ? "" : "; installed with the program: " + join_choices(installed));
+  }
   const std::string text{std::istreambuf_iterator<char>(stream), {}};
   require(!stream.bad(), "{}: cannot read the configuration: {}", file.string(), std::strerror(errno));
   return parse_config(text, file.string(), overrides);

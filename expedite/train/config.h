@@ -134,7 +134,8 @@ struct TrainConfig {
 };
 
 /// Reads `file`, then applies each override, "key.path=value" with the value written in YAML, in order.
-/// Paths in the configuration are relative to the working directory. Throws Error naming file:line (or the
+/// A file that is not there may be one that was installed with the program (with_installed). Paths in the
+/// configuration are relative to the working directory. Throws Error naming file:line (or the
 /// override), the key, the value and what is legal: for bad YAML, unknown keys (with the nearest known one),
 /// duplicate keys, wrong types, values out of range, and values that contradict each other.
 [[nodiscard]] TrainConfig read_config(const std::filesystem::path& file,

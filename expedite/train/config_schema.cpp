@@ -12,15 +12,21 @@ namespace expedite::train {
 namespace {
 
 constexpr Range kAny = {};
-constexpr Range kNotNegative = {.low = 0.0};
-constexpr Range kAtLeastOne = {.low = 1.0};
-constexpr Range kPositive = {.low = 0.0, .low_open = true};
+// Every number has an upper limit too, far beyond any use.
+constexpr double kMost = 2147483647.0;
+constexpr Range kNotNegative = {.low = 0.0, .high = kMost};
+constexpr Range kAtLeastOne = {.low = 1.0, .high = kMost};
+constexpr Range kChunks = {.low = 0.0,
+                           .high = 1024.0};  // a schedule of all layers can still be built and checked
+constexpr Range kWindow = {.low = 1.0, .high = 1024.0};
+constexpr Range kPositive = {.low = 0.0, .high = 1000.0, .low_open = true};
+constexpr Range kSeed = {.low = 0.0, .high = 1e18};
 constexpr Range kFraction = {.low = 0.0, .high = 1.0, .high_open = true};
 
 constexpr Field kFields[] = {
     {"name", [](TrainConfig& c) -> Slot { return &c.name; }, kAny,
      "Name of the run: its folder inside `output_dir`"},
-    {"seed", [](TrainConfig& c) -> Slot { return &c.seed; }, kNotNegative,
+    {"seed", [](TrainConfig& c) -> Slot { return &c.seed; }, kSeed,
      "Seed of the initial weights, the shuffling and the train/validation split"},
     {"output_dir", [](TrainConfig& c) -> Slot { return &c.output_dir; }, kAny, "Folder of all runs"},
     {"dtype", [](TrainConfig& c) -> Slot { return &c.dtype; }, kAny, "Type of weights and activations"},
@@ -37,7 +43,7 @@ constexpr Field kFields[] = {
     {"parallel.ep_plan.dispatcher", [](TrainConfig& c) -> Slot { return &c.parallel.ep_plan.dispatcher; },
      kAny, "How tokens reach the ranks of their experts"},
     {"parallel.ep_plan.moe_num_chunks",
-     [](TrainConfig& c) -> Slot { return &c.parallel.ep_plan.moe_num_chunks; }, kNotNegative,
+     [](TrainConfig& c) -> Slot { return &c.parallel.ep_plan.moe_num_chunks; }, kChunks,
      "Chunks of an expert layer's tokens; 0: as `moe_chunk_size` says; `auto`: from measured rates"},
     {"parallel.ep_plan.moe_chunk_size",
      [](TrainConfig& c) -> Slot { return &c.parallel.ep_plan.moe_chunk_size; }, kNotNegative,
@@ -46,7 +52,7 @@ constexpr Field kFields[] = {
      [](TrainConfig& c) -> Slot { return &c.parallel.ep_plan.moe_chunk_pipeline; }, kAny,
      "How chunks overlap: a window that is kept full, two by two, or not at all"},
     {"parallel.ep_plan.moe_chunk_window",
-     [](TrainConfig& c) -> Slot { return &c.parallel.ep_plan.moe_chunk_window; }, kAtLeastOne,
+     [](TrainConfig& c) -> Slot { return &c.parallel.ep_plan.moe_chunk_window; }, kWindow,
      "Chunks under way at once in the continuous pipeline"},
     {"parallel.ep_plan.chunk_moe_recompute",
      [](TrainConfig& c) -> Slot { return &c.parallel.ep_plan.chunk_moe_recompute; }, kAny,

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "expedite/base/error.h"
+#include "expedite/base/installation.h"
 #include "expedite/train/launcher.h"
 
 namespace expedite::train {
@@ -40,6 +41,8 @@ LabSpec parse_lab_spec(std::string_view text) {
       "--lab {}: expected NODESxRANKS or NODESxRANKS@RATE, for example 2x2@2gbit: nodes, ranks on each, and "
       "the links' speed",
       text);
+  require(spec.ranks() <= kMostRanks, "--lab {}: {} ranks; this machine runs at most {}", text, spec.ranks(),
+          kMostRanks);
   return spec;
 }
 
@@ -63,7 +66,7 @@ std::vector<std::string> arguments_in_lab(const std::vector<std::string>& argume
 void become_lab(const std::string& spec, const std::vector<std::string>& arguments,
                 const std::filesystem::path& lab) {
   const std::string program = this_program();
-  const std::string script = lab.empty() ? std::filesystem::path(program).parent_path() / "lab" : lab;
+  const std::string script = lab.empty() ? program_tool("lab") : lab;
   std::vector<std::string> command = {script, spec, program};
   command.insert(command.end(), arguments.begin(), arguments.end());
   std::vector<char*> words;
@@ -73,7 +76,7 @@ void become_lab(const std::string& spec, const std::vector<std::string>& argumen
   }
   words.push_back(nullptr);
   execv(script.c_str(), words.data());
-  fail("cannot start a lab: {}: {}. The script tools/lab must be there, and python3 in PATH", script,
+  fail("cannot start a lab: {}: {}. The script must be there, and python3 in PATH", script,
        std::strerror(errno));
 }
 

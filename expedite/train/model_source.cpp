@@ -6,6 +6,7 @@
 
 #include "expedite/base/error.h"
 #include "expedite/base/text.h"
+#include "expedite/train/key_meanings.h"
 
 namespace expedite::train {
 namespace {
@@ -14,6 +15,16 @@ namespace {
 std::filesystem::path config_file(const std::string& path) {
   const std::filesystem::path given(path);
   return std::filesystem::is_directory(given) ? given / "config.json" : given;
+}
+
+/// Megatron's num_layers would leave num_hidden_layers at its default, unless that stands beside it.
+void refuse_other_name(const nlohmann::json& fields, const std::string& field, const std::string& nearest) {
+  constexpr std::string_view kPrefix = "model.config.";
+  for (const std::string& meant : keys_meant_by(field)) {
+    const std::string ours = meant.starts_with(kPrefix) ? meant.substr(kPrefix.size()) : field;
+    require(field == nearest || ours == field || fields.contains(ours),
+            "unknown key model.config.{}; what others call {} is {} here", field, field, meant);
+  }
 }
 
 /// A config.json may hold fields that say nothing about the architecture. But one that is nearly the name of
@@ -68,6 +79,7 @@ void refuse_misspelt_fields(const nlohmann::json& fields) {
                                                   "vocab_size"};
   for (const auto& [field, value] : fields.items()) {
     const std::string nearest = nearest_name(field, kNames);
+    refuse_other_name(fields, field, nearest);
     require(field == nearest || edit_distance(field, nearest) > kSlip,
             "unknown key model.config.{}; the nearest known key is model.config.{}", field, nearest);
   }

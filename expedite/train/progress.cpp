@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 namespace expedite::train {
 namespace {
@@ -55,6 +56,10 @@ std::optional<int> terminal_width(std::FILE* stream) {
   const int descriptor = fileno(stream);
   if (descriptor < 0 || isatty(descriptor) == 0) {
     return std::nullopt;
+  }
+  const char* const kind = std::getenv("TERM");
+  if (kind != nullptr && std::string_view(kind) == "dumb") {
+    return std::nullopt;  // it cannot erase a line
   }
   winsize size = {};
   const bool known = ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;

@@ -97,7 +97,7 @@ links:
                                "--memory-limit": (-1, 0, "nan", "1e300"), "--top": (0, 10**9),
                                "--threads": (0, -1)}.items():
             for value in values:
-                self.plan_refused({option: value}, option, status=105)
+                self.plan_refused({option: value}, option, status=2)
         for path in ("/nonexistent", "/"):
             self.plan_refused({"--load": path}, path)
             self.refused("validate", path, says=path)

@@ -51,12 +51,12 @@ class SimulateTraining(harness.Case):
 
     def test_says_what_is_missing(self):
         config = self.write_config()
-        for arguments, expected in (
-            ((config,), "--cluster"),
-            ((config, "--cluster", "absent.yaml"), "absent.yaml"),
-            (("--cluster", "h100"), "--model"),
+        for arguments, expected, status in (
+            ((config,), "--cluster", 2),
+            ((config, "--cluster", "absent.yaml"), "absent.yaml", 1),
+            (("--cluster", "h100"), "--model", 2),
         ):
-            process = self.start_and_wait("simulate", *arguments, status=1)
+            process = self.start_and_wait("simulate", *arguments, status=status)
             self.assertIn(expected, process.stderr)
 
     def test_options_of_the_other_kind_are_refused(self):
