@@ -30,8 +30,9 @@ bool is_noise(const std::string& line) {
 }
 
 /// Messages that repeat what a rank has said, or are about hardware that this machine does not have.
-constexpr std::array<std::string_view, 8> kDropped = {
+constexpr std::array<std::string_view, 9> kDropped = {
     "MPI_ABORT was invoked on rank",
+    "An MPI communication peer process has unexpectedly disconnected",
     "Primary job  terminated normally, but",
     "messaging module\nwas unable to find any relevant network interfaces",
     "WARNING: There was an error initializing an OpenFabrics device",

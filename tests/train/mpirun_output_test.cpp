@@ -56,6 +56,15 @@ TEST(MpirunOutput, LeavesOutWhatRepeatsIt) {
             (Lines{"[rank 1] wrong"}));
 }
 
+TEST(MpirunOutput, LeavesOutThatOthersNoticeADeath) {
+  EXPECT_EQ(
+      left(block(
+          "An MPI communication peer process has unexpectedly disconnected.  This\nusually indicates a "
+          "failure in the peer process (e.g., a crash or\notherwise exiting without calling MPI_FINALIZE "
+          "first).")),
+      Lines{});
+}
+
 TEST(MpirunOutput, SaysInALineHowARankDied) {
   EXPECT_EQ(
       left(block("mpirun noticed that process rank 2 with PID 0 on node box exited on signal 9 (Killed).")),
