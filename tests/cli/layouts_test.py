@@ -58,6 +58,12 @@ class Layouts(harness.Case):
     def test_bf16(self):
         self.compare_layouts([(2, 2), (4, 4)], 1e-2, dtype="bf16")
 
+    def test_ways_of_multiplying_bf16_agree(self):
+        expected = losses(self.curve(2, 2, dtype="bf16"))
+        process = self.train(ranks=2, name="widened", dtype="bf16", runtime__bf16_products="widened")
+        self.assertIn("bf16 products widened (as asked for", process.output)
+        self.assert_close(losses(self.metrics("widened")), expected, 1e-2, "widened")
+
     def test_same_command_same_bits(self):
         for dtype in ("f32", "bf16"):
             runs = []

@@ -9,6 +9,7 @@
 
 #include "expedite/base/random.h"
 #include "expedite/comm/collectives.h"
+#include "expedite/kernels/bf16_products.h"
 #include "tests/model/mpi/rig.h"
 #include "tests/reference/moe_rounding.h"
 
@@ -112,9 +113,20 @@ class Errors {
   double largest_ = 0.0;
 };
 
-class LayerInRoundings : public testing::TestWithParam<DType> {
+/// A type, and how it is multiplied.
+struct Numbers {
+  const char* name;
+  DType type;
+  kernels::Bf16Products products = kernels::Bf16Products::automatic;
+};
+
+class LayerInRoundings : public testing::TestWithParam<Numbers> {
  protected:
   void SetUp() override {
+    if (GetParam().products == kernels::Bf16Products::native && !kernels::bf16_cpu().native) {
+      GTEST_SKIP() << "this CPU has no bf16 products of its own";
+    }
+    kernels::set_bf16_products(GetParam().products);
     for (const int per_node : {1, job().size(), std::max(1, job().size() / 2)}) {
       std::vector<int> node_of;
       for (int rank = 0; rank < job().size(); ++rank) {
@@ -123,6 +135,8 @@ class LayerInRoundings : public testing::TestWithParam<DType> {
       grids_.emplace_back(job(), job().size(), node_of);
     }
   }
+
+  void TearDown() override { kernels::set_bf16_products(kernels::Bf16Products::automatic); }
 
   /// Every plan of a dispatcher on one grid, and what all of them make.
   Rig::LayerResult run_plans(const LayerProblem& problem, const comm::ProcessGrid& grid,
@@ -140,7 +154,7 @@ class LayerInRoundings : public testing::TestWithParam<DType> {
   }
   [[nodiscard]] MoeRounding bounds(const LayerProblem& problem, const comm::ProcessGrid& grid,
                                    Dispatcher dispatcher, Roundings roundings) const {
-    return moe_rounding(problem.config, problem.weights, GetParam(), problem.rows,
+    return moe_rounding(problem.config, problem.weights, GetParam().type, problem.rows,
                         layout(problem, grid, dispatcher), grid.rank(), roundings);
   }
   /// How near errors came to their bounds on any rank. Collective.
@@ -190,7 +204,7 @@ Rig::LayerResult LayerInRoundings::run_plans(const LayerProblem& problem, const 
     SCOPED_TRACE(fmt::format("{} {} N={} window {} recompute {} nodes {}", name_of(dispatcher),
                              name_of(pipeline), plan.chunking.chunks, plan.window, name_of(plan.recompute),
                              grid.nodes()));
-    Rig rig(problem.config, GetParam(), grid, State::gradients, plan);
+    Rig rig(problem.config, GetParam().type, grid, State::gradients, plan);
     rig.set_weights(problem.weights);
     Rig::LayerResult result = rig.run_layer(input, grad_output, std::ranges::max(problem.tokens));
     output_errors_.add(result.output, mine(problem, expected.output), "output");
@@ -266,19 +280,22 @@ void LayerInRoundings::report() const {
     fmt::print(
         "largest error over its bound, {}: output {:.2f}, gradient of the input {:.2f}, of weights {:.2f}; "
         "between dispatchers: output {:.2f}, gradient of the input {:.2f}\n",
-        name_of(GetParam()), largest[0], largest[1], largest[2], largest[3], largest[4]);
+        GetParam().name, largest[0], largest[1], largest[2], largest[3], largest[4]);
   }
   // A bound that nothing comes near would hold for wrong sums too. In f32 it grows with the lengths of sums,
   // their errors as the square root.
-  const double least = GetParam() == DType::bf16 ? 0.05 : 0.002;
+  const double least = GetParam().type == DType::bf16 ? 0.05 : 0.002;
   const std::size_t compared = job().size() > 1 ? errors.size() : 3;
   for (std::size_t i = 0; i < compared; ++i) {
     EXPECT_GE(largest[i], least) << i;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, LayerInRoundings, testing::Values(DType::bf16, DType::f32),
-                         [](const auto& test) { return std::string(name_of(test.param)); });
+INSTANTIATE_TEST_SUITE_P(Types, LayerInRoundings,
+                         testing::Values(Numbers{"bf16", DType::bf16, kernels::Bf16Products::native},
+                                         Numbers{"bf16_widened", DType::bf16, kernels::Bf16Products::widened},
+                                         Numbers{"f32", DType::f32}),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
 }  // namespace expedite::model::tests
