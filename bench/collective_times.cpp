@@ -51,9 +51,9 @@ std::vector<int> divisors(int number) {
 }
 
 /// A product of a size that layers have, and that takes a fraction of a millisecond.
-class Product {
+class BusyProduct {
  public:
-  Product() {
+  BusyProduct() {
     for (const auto& [rows, columns] : {std::pair(kRows, kWidth), {kWidth, kWidth}, {kRows, kWidth}}) {
       buffers_.push_back(pool_.allocate(rows * columns * 2, MemoryCategory::workspace));
       std::memset(buffers_.back().data(), 0x3C, static_cast<std::size_t>(buffers_.back().bytes()));
@@ -188,7 +188,7 @@ class ProbeRunner final : public runtime::TaskRunner {
                                                              .row_bytes = kRow}));
   }
 
-  Product product_;
+  BusyProduct product_;
   int threads_;
   double product_nanoseconds_ = 0.0;
   comm::Communicator world_;
@@ -440,7 +440,7 @@ class ExecutionProbe {
 
   const comm::ProcessGrid& grid_;
   CollectiveProbeOptions options_;
-  Product product_;
+  BusyProduct product_;
   ProbeRunner runner_;
   MemoryPool pool_;
   tracing::TraceRecorder trace_;

@@ -16,7 +16,7 @@
 namespace expedite::bench {
 namespace {
 
-constexpr double kSampleSeconds = 0.02;
+constexpr double kYardstickSeconds = 0.02;
 
 struct LargeProduct {
   std::int64_t m;
@@ -130,7 +130,7 @@ class MatmulPeak : public Yardstick {
     }
   }
 
-  double sample() override { return fastest_->rate(kSampleSeconds); }
+  double sample() override { return fastest_->rate(kYardstickSeconds); }
   [[nodiscard]] std::string_view name() const override {
     return type_ == DType::bf16 ? "bf16 matmul" : "f32 matmul";
   }
@@ -140,7 +140,7 @@ class MatmulPeak : public Yardstick {
     constexpr int kTrials = 5;  // the first also warms up
     std::array<double, kTrials> rates{};
     for (double& rate : rates) {
-      rate = product->rate(kSampleSeconds);
+      rate = product->rate(kYardstickSeconds);
     }
     std::nth_element(rates.begin(), rates.begin() + kTrials / 2, rates.end());
     if (rates[kTrials / 2] > best_) {

@@ -1,3 +1,6 @@
+# CMAKE_UNITY_BUILD=ON, as tools/build.sh sets it, compiles up to eight files of a room as one: headers are read and
+# inline functions compiled once for all of them. Names in the anonymous namespaces of a room must then differ.
+
 # A room is one static library, expedite_<name>, made of every .cpp in its folder.
 # LINKS are the rooms and libraries that it stands on, visible to whoever links the room.
 add_library(expedite_options INTERFACE)

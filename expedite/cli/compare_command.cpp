@@ -14,7 +14,7 @@
 namespace expedite::cli {
 namespace {
 
-struct Options {
+struct CompareOptions {
   std::string model_dir;
   std::string expected;
   std::int64_t ranks = 0;
@@ -43,7 +43,7 @@ int print_errors(const std::vector<model::TensorError>& errors, double tolerance
   return beyond == 0 ? 0 : 1;
 }
 
-int run(const Options& options, const Context& context) {
+int run_compare(const CompareOptions& options, const Context& context) {
   const double tolerance = options.tolerance > 0.0 ? options.tolerance : default_tolerance(options.dtype);
   return run_job({.ranks = options.ranks, .arguments = context.arguments},
                  [&](const comm::Communicator& world) {
@@ -62,7 +62,7 @@ int run(const Options& options, const Context& context) {
 }  // namespace
 
 void add_compare_command(CLI::App& app, Context& context) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CompareOptions>();
   CLI::App* command = app.add_subcommand(
       "compare",
       "Run a Hugging Face model forward and backward, and print the largest error of each tensor of a file: "
@@ -82,7 +82,7 @@ void add_compare_command(CLI::App& app, Context& context) {
   number(
       command->add_option("--tolerance", options->tolerance, "1e-4 for f32 and 5e-2 for bf16 if not given"),
       1e-12, 1e6);
-  command->callback([options, &context] { context.exit_code = run(*options, context); });
+  command->callback([options, &context] { context.exit_code = run_compare(*options, context); });
 }
 
 }  // namespace expedite::cli

@@ -20,7 +20,7 @@
 namespace expedite::cli {
 namespace {
 
-struct Options {
+struct TrainCommandOptions {
   std::string config;
   JobOptions job;
   std::vector<std::string> overrides;
@@ -59,7 +59,7 @@ void print_summary(const train::TrainConfig& config, const train::TrainSummary& 
   }
 }
 
-int run(const Options& options, const Context& context) {
+int run_train(const TrainCommandOptions& options, const Context& context) {
   if (train::detect_mpi_job()) {
     train::ignore_repeated_stops();
   }
@@ -105,7 +105,7 @@ int run(const Options& options, const Context& context) {
 }  // namespace
 
 void add_train_command(CLI::App& app, Context& context) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TrainCommandOptions>();
   CLI::App* command = app.add_subcommand("train", "Train a model; see docs/configuration.md");
   command->add_option("CONFIG", options->config, "Configuration, YAML")->required();
   add_job_options(*command, options->job);
@@ -122,7 +122,7 @@ void add_train_command(CLI::App& app, Context& context) {
       1, 1'000'000);
   whole_number(command->add_option("--live-width", options->live_width), 1, 10'000)
       ->group("");  // from the launcher: its terminal's columns
-  command->callback([options, &context] { context.exit_code = run(*options, context); });
+  command->callback([options, &context] { context.exit_code = run_train(*options, context); });
 }
 
 }  // namespace expedite::cli

@@ -9,7 +9,7 @@
 namespace expedite::comm {
 namespace {
 
-constexpr int kTag = 3;
+constexpr int kGatherTag = 3;
 
 }  // namespace
 
@@ -26,9 +26,9 @@ BlockGather::BlockGather(const Communicator& communicator, std::span<const std::
     const int peer = (communicator.rank() + step) % communicator.size();
     missing_.push_back(peer);
     MPI_Request handle = MPI_REQUEST_NULL;
-    check(
-        MPI_Isend(block.data(), static_cast<int>(block.size()), MPI_BYTE, peer, kTag, communicator_, &handle),
-        "MPI_Isend", where_);
+    check(MPI_Isend(block.data(), static_cast<int>(block.size()), MPI_BYTE, peer, kGatherTag, communicator_,
+                    &handle),
+          "MPI_Isend", where_);
     requests_.emplace_back(handle, where_);
     bytes_ += static_cast<std::int64_t>(block.size());
   }
@@ -40,7 +40,7 @@ void BlockGather::receive_what_arrived() {
     int arrived = 0;
     MPI_Message message = MPI_MESSAGE_NULL;
     MPI_Status status;
-    check(MPI_Improbe(peer, kTag, communicator_, &arrived, &message, &status), "MPI_Improbe", where_);
+    check(MPI_Improbe(peer, kGatherTag, communicator_, &arrived, &message, &status), "MPI_Improbe", where_);
     if (arrived == 0) {
       return false;
     }

@@ -12,13 +12,13 @@
 namespace expedite::comm {
 namespace {
 
-constexpr int kTag = 3;
+constexpr int kClockTag = 3;
 
 // Waits for a message by yielding: a sleep would be measured as part of the round trip.
 std::int64_t receive_value(const Communicator& communicator, int source, bool asleep) {
   std::int64_t value = 0;
   MPI_Request handle = MPI_REQUEST_NULL;
-  check(MPI_Irecv(&value, 1, MPI_INT64_T, source, kTag, communicator.handle(), &handle), "MPI_Irecv",
+  check(MPI_Irecv(&value, 1, MPI_INT64_T, source, kClockTag, communicator.handle(), &handle), "MPI_Irecv",
         "clock alignment");
   Request request(handle, "clock alignment");
   if (asleep) {
@@ -32,8 +32,8 @@ std::int64_t receive_value(const Communicator& communicator, int source, bool as
 
 void send_value(const Communicator& communicator, int destination, std::int64_t value) {
   MPI_Request handle = MPI_REQUEST_NULL;
-  check(MPI_Isend(&value, 1, MPI_INT64_T, destination, kTag, communicator.handle(), &handle), "MPI_Isend",
-        "clock alignment");
+  check(MPI_Isend(&value, 1, MPI_INT64_T, destination, kClockTag, communicator.handle(), &handle),
+        "MPI_Isend", "clock alignment");
   Request request(handle, "clock alignment");
   while (!request.test()) {
     std::this_thread::yield();

@@ -12,7 +12,7 @@ namespace expedite::comm {
 namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{256} << 20;  // one MPI call each, so that counts fit an int
-constexpr int kTag = 1;
+constexpr int kCollectiveTag = 1;
 
 int as_count(std::size_t size) {
   require(size <= static_cast<std::size_t>(std::numeric_limits<int>::max()),
@@ -108,9 +108,9 @@ std::string broadcast_text(const Communicator& communicator, std::string text, i
 void send_bytes(const Communicator& communicator, std::span<const std::byte> bytes, int destination) {
   for_each_piece(bytes.size(), [&](std::size_t offset, int count) {
     MPI_Request handle = MPI_REQUEST_NULL;
-    check(
-        MPI_Isend(bytes.data() + offset, count, MPI_BYTE, destination, kTag, communicator.handle(), &handle),
-        "MPI_Isend", communicator.name());
+    check(MPI_Isend(bytes.data() + offset, count, MPI_BYTE, destination, kCollectiveTag,
+                    communicator.handle(), &handle),
+          "MPI_Isend", communicator.name());
     Request(handle, communicator.name()).wait();
   });
 }
@@ -118,7 +118,8 @@ void send_bytes(const Communicator& communicator, std::span<const std::byte> byt
 void receive_bytes(const Communicator& communicator, std::span<std::byte> bytes, int source) {
   for_each_piece(bytes.size(), [&](std::size_t offset, int count) {
     MPI_Request handle = MPI_REQUEST_NULL;
-    check(MPI_Irecv(bytes.data() + offset, count, MPI_BYTE, source, kTag, communicator.handle(), &handle),
+    check(MPI_Irecv(bytes.data() + offset, count, MPI_BYTE, source, kCollectiveTag, communicator.handle(),
+                    &handle),
           "MPI_Irecv", communicator.name());
     Request(handle, communicator.name()).wait();
   });

@@ -14,7 +14,7 @@
 namespace expedite::comm {
 namespace {
 
-constexpr int kTag = 4;
+constexpr int kControlTag = 4;
 
 void print_to_standard_error(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
@@ -69,8 +69,8 @@ ControlChannel::~ControlChannel() {
 }
 
 void ControlChannel::post_receive() {
-  check(MPI_Irecv(incoming_.get(), sizeof(Message), MPI_BYTE, MPI_ANY_SOURCE, kTag, communicator_.handle(),
-                  &receive_),
+  check(MPI_Irecv(incoming_.get(), sizeof(Message), MPI_BYTE, MPI_ANY_SOURCE, kControlTag,
+                  communicator_.handle(), &receive_),
         "MPI_Irecv", "the control channel");
 }
 
@@ -114,9 +114,9 @@ void ControlChannel::send(Kind kind, std::string_view text, int destination) {
   message->length = static_cast<int>(std::min(text.size(), message->text.size()));
   std::memcpy(message->text.data(), text.data(), static_cast<std::size_t>(message->length));
   MPI_Request handle = MPI_REQUEST_NULL;
-  check(
-      MPI_Isend(message.get(), sizeof(Message), MPI_BYTE, destination, kTag, communicator_.handle(), &handle),
-      "MPI_Isend", "the control channel");
+  check(MPI_Isend(message.get(), sizeof(Message), MPI_BYTE, destination, kControlTag, communicator_.handle(),
+                  &handle),
+        "MPI_Isend", "the control channel");
   outgoing_.push_back({std::move(message), Request(handle, "the control channel")});
 }
 

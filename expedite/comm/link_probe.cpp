@@ -16,7 +16,7 @@
 namespace expedite::comm {
 namespace {
 
-constexpr int kTag = 5;
+constexpr int kProbeTag = 5;
 constexpr std::int64_t kSmallMessage = 64;
 constexpr int kSmallInFlight = 64;
 constexpr int kLargeInFlight = 4;
@@ -178,11 +178,13 @@ class LinkProbe {
       for (const bool sends : {serves, !serves}) {
         MPI_Request request = MPI_REQUEST_NULL;
         if (sends) {
-          check(MPI_Isend(src_.data(), kBytes, MPI_BYTE, partner, kTag, communicator_.handle(), &request),
-                "MPI_Isend", where_);
+          check(
+              MPI_Isend(src_.data(), kBytes, MPI_BYTE, partner, kProbeTag, communicator_.handle(), &request),
+              "MPI_Isend", where_);
         } else {
-          check(MPI_Irecv(dst_.data(), kBytes, MPI_BYTE, partner, kTag, communicator_.handle(), &request),
-                "MPI_Irecv", where_);
+          check(
+              MPI_Irecv(dst_.data(), kBytes, MPI_BYTE, partner, kProbeTag, communicator_.handle(), &request),
+              "MPI_Irecv", where_);
         }
         finish(Request(request, where_));
       }
@@ -242,12 +244,12 @@ class LinkProbe {
       }
       const std::size_t offset = request % slots * static_cast<std::size_t>(size);
       if (sends) {
-        check(MPI_Isend(src_.data() + offset, static_cast<int>(size), MPI_BYTE, neighbours.next, kTag,
+        check(MPI_Isend(src_.data() + offset, static_cast<int>(size), MPI_BYTE, neighbours.next, kProbeTag,
                         communicator_.handle(), &requests[request]),
               "MPI_Isend", where_);
       } else {
-        check(MPI_Irecv(dst_.data() + offset, static_cast<int>(size), MPI_BYTE, neighbours.previous, kTag,
-                        communicator_.handle(), &requests[request]),
+        check(MPI_Irecv(dst_.data() + offset, static_cast<int>(size), MPI_BYTE, neighbours.previous,
+                        kProbeTag, communicator_.handle(), &requests[request]),
               "MPI_Irecv", where_);
       }
     };

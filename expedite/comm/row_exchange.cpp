@@ -12,7 +12,7 @@
 namespace expedite::comm {
 namespace {
 
-constexpr int kTag = 2;
+constexpr int kRowTag = 2;
 
 /// `bytes` bytes as one MPI element.
 class RowType {
@@ -91,7 +91,7 @@ RowExchange::RowExchange(const Communicator& communicator, const RowExchangeArgs
     const std::size_t peer = (self + ranks - step) % ranks;
     if (dst.counts[peer] > 0) {
       check(MPI_Irecv(dst_data + dst.byte_offsets[peer], dst.counts[peer], type.handle(),
-                      static_cast<int>(peer), kTag, communicator.handle(),
+                      static_cast<int>(peer), kRowTag, communicator.handle(),
                       &state_->requests.emplace_back(MPI_REQUEST_NULL)),
             "MPI_Irecv", state_->where);
     }
@@ -102,7 +102,7 @@ RowExchange::RowExchange(const Communicator& communicator, const RowExchangeArgs
       const bool leaves_node = !args.node.empty() && args.node[peer] != args.node[self];
       (leaves_node ? traffic_.inter_node : traffic_.intra_node) += src.counts[peer] * args.row_bytes;
       check(MPI_Isend(src_data + src.byte_offsets[peer], src.counts[peer], type.handle(),
-                      static_cast<int>(peer), kTag, communicator.handle(),
+                      static_cast<int>(peer), kRowTag, communicator.handle(),
                       &state_->requests.emplace_back(MPI_REQUEST_NULL)),
             "MPI_Isend", state_->where);
     }

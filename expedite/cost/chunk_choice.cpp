@@ -53,9 +53,9 @@ std::vector<double> shares_of(const ExpertLayer& layer, int chunks) {
   return shares;
 }
 
-class Calculation {
+class ChunkCalculation {
  public:
-  Calculation(const Cluster& cluster, const ExpertLayer& layer)
+  ChunkCalculation(const Cluster& cluster, const ExpertLayer& layer)
       : cluster_(cluster), layer_(layer), rank_(busiest_rank(layer.dispatch)) {
     require(layer.ffn >= 1, "an expert layer of FFN size {}; sizes start at 1", layer.ffn);
     require(!cluster.devices.empty(), "the cluster {} has no device", cluster.name);
@@ -168,11 +168,11 @@ std::vector<ProductSize> products_of(const ExpertLayer& layer) {
 }
 
 LayerCost layer_cost(const Cluster& cluster, const ExpertLayer& layer, int chunks) {
-  return Calculation(cluster, layer).cost(chunks);
+  return ChunkCalculation(cluster, layer).cost(chunks);
 }
 
 ChunkChoice choose_chunks(const Cluster& cluster, const ExpertLayer& layer) {
-  const Calculation calculation(cluster, layer);
+  const ChunkCalculation calculation(cluster, layer);
   std::vector<ChunkChoice> choices;
   choices.reserve(kChunkCounts.size());
   for (const int chunks : kChunkCounts) {

@@ -14,7 +14,7 @@ namespace {
 
 using schedule::Dispatcher;
 
-constexpr double kAsGood = 0.03;  // a difference that no prediction is sure of
+constexpr double kAsFast = 0.03;  // a difference that no prediction is sure of
 // Two levels cost each chunk what is not counted here: ranks of a node wait for each other three times more,
 // and add up rows once more. Measured at 5 to 15 ms of 40 to 200.
 constexpr double kWorthTwoLevels = 0.75;
@@ -41,9 +41,9 @@ double largest(const std::vector<double>& values) {
   return *std::ranges::max_element(values);
 }
 
-class Calculation {
+class DispatchCalculation {
  public:
-  Calculation(const Cluster& cluster, const DispatchCase& layer)
+  DispatchCalculation(const Cluster& cluster, const DispatchCase& layer)
       : cluster_(cluster),
         layer_(layer),
         spread_(expected_spread(layer.routing, layer.rank_of_expert, layer.node_of_rank)),
@@ -181,7 +181,7 @@ class Calculation {
   double token_bytes_;              // one row of every token of a rank
 };
 
-DispatchCost cost_of(const Calculation& calculation, Dispatcher dispatcher) {
+DispatchCost cost_of(const DispatchCalculation& calculation, Dispatcher dispatcher) {
   switch (dispatcher) {
     case Dispatcher::alltoall:
       return calculation.flat(calculation.spread().copies);
@@ -222,11 +222,11 @@ std::string reason_for(const Cluster& cluster, Dispatcher chosen, Dispatcher fas
 }  // namespace
 
 DispatchCost dispatch_cost(const Cluster& cluster, const DispatchCase& layer, Dispatcher dispatcher) {
-  return cost_of(Calculation(cluster, layer), dispatcher);
+  return cost_of(DispatchCalculation(cluster, layer), dispatcher);
 }
 
 DispatcherChoice choose_dispatcher(const Cluster& cluster, const DispatchCase& layer) {
-  const Calculation calculation(cluster, layer);
+  const DispatchCalculation calculation(cluster, layer);
   std::array<DispatchCost, schedule::kDispatchers.size()> costs;
   for (const Dispatcher each : schedule::kDispatchers) {
     costs[static_cast<std::size_t>(each)] = cost_of(calculation, each);
@@ -235,7 +235,7 @@ DispatcherChoice choose_dispatcher(const Cluster& cluster, const DispatchCase& l
   const auto best_of = [&](const auto& kind) {
     const Dispatcher fastest = *std::ranges::min_element(kind, {}, seconds_of);
     return *std::ranges::find_if(
-        kind, [&](Dispatcher each) { return seconds_of(each) <= (1.0 + kAsGood) * seconds_of(fastest); });
+        kind, [&](Dispatcher each) { return seconds_of(each) <= (1.0 + kAsFast) * seconds_of(fastest); });
   };
   const Dispatcher flat = best_of(kFlat);
   const Dispatcher hierarchical = best_of(kHierarchical);

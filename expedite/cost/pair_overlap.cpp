@@ -5,9 +5,9 @@
 namespace expedite::cost {
 namespace {
 
-class Queues {
+class PairQueues {
  public:
-  explicit Queues(const PairTimes& times) : times_(times) {}
+  explicit PairQueues(const PairTimes& times) : times_(times) {}
 
   /// `ready`: when the micro-batch's last exchange ends; then when this one's does.
   void run(const PairPiece& piece, double& ready) {
@@ -39,7 +39,7 @@ class Queues {
 double pair_exposed(const PairTimes& times) {
   constexpr int kSettling = 3;
   constexpr int kCounted = 4;
-  Queues queues(times);
+  PairQueues queues(times);
   double forward_ready = 0.0;
   double backward_ready = 0.0;
   double settled = 0.0;

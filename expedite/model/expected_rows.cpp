@@ -10,12 +10,12 @@
 namespace expedite::model {
 namespace {
 
-std::size_t at(std::int64_t index) {
+std::size_t place(std::int64_t index) {
   return static_cast<std::size_t>(index);
 }
 
 /// The expected multiple of kRowAlignment that holds so many rows on average: of a Poisson count.
-double padded(double mean) {
+double expected_padded_rows(double mean) {
   constexpr auto kStep = static_cast<double>(kernels::kRowAlignment);
   constexpr double kMany = 8.0 * kStep;
   if (mean >= kMany) {
@@ -40,7 +40,7 @@ ExpectedRows::ExpectedRows(const StepCase& step, std::int64_t layer, int rank) {
   cost::Routing routing{.experts = config.experts, .topk = config.experts_per_token};
   if (!step.expert_loads.empty()) {
     routing.weights =
-        step.expert_loads[at(std::count(config.sparse.begin(), config.sparse.begin() + layer, true))];
+        step.expert_loads[place(std::count(config.sparse.begin(), config.sparse.begin() + layer, true))];
     // An expert that nobody chose may be chosen yet.
     const double least = 1e-6 * std::reduce(routing.weights.begin(), routing.weights.end());
     std::ranges::for_each(routing.weights, [&](double& weight) { weight = std::max(weight, least); });
@@ -61,10 +61,10 @@ ExpectedRows::ExpectedRows(const StepCase& step, std::int64_t layer, int rank) {
   const cost::Spread spread = expected_spread(routing, rank_of_expert, node_of);
   const double weights = std::reduce(routing.weights.begin(), routing.weights.end());
   for (std::int64_t expert = 0; expert < config.experts; ++expert) {
-    if (rank_of_expert[at(expert)] == self) {
+    if (rank_of_expert[place(expert)] == self) {
       copies_.push_back(static_cast<double>(config.experts_per_token) *
                         (routing.weights.empty() ? 1.0 / static_cast<double>(config.experts)
-                                                 : routing.weights[at(expert)] / weights));
+                                                 : routing.weights[place(expert)] / weights));
     }
   }
   const double own_copies = std::reduce(copies_.begin(), copies_.end());
@@ -77,48 +77,48 @@ ExpectedRows::ExpectedRows(const StepCase& step, std::int64_t layer, int rank) {
     const bool copies = dispatcher == schedule::Dispatcher::alltoall;
     const std::vector<double>& rows = copies ? spread.copies : spread.rank_hit;
     for (int other = 0; other < ranks_; ++other) {
-      sent_ += other == self ? 0.0 : rows[at(other)];
-      summands_token_ += other == self ? 0.0 : rows[at(other)];
+      sent_ += other == self ? 0.0 : rows[place(other)];
+      summands_token_ += other == self ? 0.0 : rows[place(other)];
     }
-    arrived_ = others * rows[at(self)];
-    summands_back_ = copies || rows[at(self)] == 0.0 ? 1.0 : own_copies / rows[at(self)];
+    arrived_ = others * rows[place(self)];
+    summands_back_ = copies || rows[place(self)] == 0.0 ? 1.0 : own_copies / rows[place(self)];
     return;
   }
   // A node's ranks take turns as relays of tokens from elsewhere, and each of its own.
-  const int node = node_of[at(self)];
+  const int node = node_of[place(self)];
   const auto mates = static_cast<double>(std::ranges::count(node_of, node));
   const auto rows_for = [&](int which) {
-    return dispatcher == schedule::Dispatcher::hierarchical ? 1.0 : spread.node_hit[at(which)];
+    return dispatcher == schedule::Dispatcher::hierarchical ? 1.0 : spread.node_hit[place(which)];
   };
   for (int other = 0; other < static_cast<int>(spread.node_hit.size()); ++other) {
     sent_ += other == node ? 0.0 : rows_for(other);
-    summands_token_ += other == node ? 0.0 : spread.node_hit[at(other)];
+    summands_token_ += other == node ? 0.0 : spread.node_hit[place(other)];
   }
   arrived_ = (static_cast<double>(ranks_) - mates) / mates * rows_for(node);
   std::vector<std::int64_t> of_mates;
   double mates_hit = 0.0;  // other ranks of the node that a token goes to
   for (int other = 0; other < ranks_; ++other) {
-    mates_hit += other != self && node_of[at(other)] == node ? spread.rank_hit[at(other)] : 0.0;
+    mates_hit += other != self && node_of[place(other)] == node ? spread.rank_hit[place(other)] : 0.0;
   }
   for (std::int64_t expert = 0; expert < config.experts; ++expert) {
-    const int owner = rank_of_expert[at(expert)];
-    if (owner != self && node_of[at(owner)] == node) {
+    const int owner = rank_of_expert[place(expert)];
+    if (owner != self && node_of[place(owner)] == node) {
       of_mates.push_back(expert);
     }
   }
   summands_token_ += mates_hit;
   shared_ = hit_probability(routing, of_mates);
-  const double hit = spread.rank_hit[at(self)];
+  const double hit = spread.rank_hit[place(self)];
   summed_ = static_cast<double>(ranks_) * (mates - 1.0) / mates * hit;
-  summands_back_ = mates > 1.0                       ? (hit > 0.0 ? own_copies / hit : 1.0)
-                   : spread.node_hit[at(node)] > 0.0 ? own_copies / rows_for(node)
-                                                     : 1.0;
+  summands_back_ = mates > 1.0                          ? (hit > 0.0 ? own_copies / hit : 1.0)
+                   : spread.node_hit[place(node)] > 0.0 ? own_copies / rows_for(node)
+                                                        : 1.0;
 }
 
 std::vector<double> ExpectedRows::of_experts(double tokens) const {
   std::vector<double> rows;
   for (const double copies : copies_) {
-    rows.push_back(padded(static_cast<double>(ranks_) * tokens * copies));
+    rows.push_back(expected_padded_rows(static_cast<double>(ranks_) * tokens * copies));
   }
   return rows;
 }

@@ -6,7 +6,7 @@
 namespace expedite::plan {
 namespace {
 
-constexpr double kBytes = 2.0;  // of an activation
+constexpr double kActivationBytes = 2.0;
 // Adam reads gradient, master weight and two moments and writes the last three and the 16-bit weight.
 constexpr double kOptimizerBytes = 30.0;
 
@@ -139,8 +139,8 @@ double optimizer_seconds(const CostContext& context, const Strategy& s, const Pa
 }
 
 double message_bytes(const CostContext& context, const Strategy& s) {
-  return kBytes * static_cast<double>(s.micro_batch) * static_cast<double>(context.workload().seq) / s.cp /
-         s.tp * static_cast<double>(context.model().hidden);
+  return kActivationBytes * static_cast<double>(s.micro_batch) * static_cast<double>(context.workload().seq) /
+         s.cp / s.tp * static_cast<double>(context.model().hidden);
 }
 
 double message_seconds(const CostContext& context, const Strategy& s, double bytes) {

@@ -10,9 +10,9 @@
 namespace expedite::schedule {
 namespace {
 
-class Builder {
+class CoarseBuilder {
  public:
-  Builder(const CoarsePipeline& pipeline, int stage)
+  CoarseBuilder(const CoarsePipeline& pipeline, int stage)
       : pipeline_(pipeline), shape_(pipeline.shape), stage_(stage), incoming_(shape_, stage) {
     schedule_.rank = stage;
     std::vector<int> ranks(static_cast<std::size_t>(shape_.stages));
@@ -141,7 +141,7 @@ Schedule build_coarse_pipeline(const CoarsePipeline& pipeline, int stage) {
             "sizes for {} parts of a pipeline that has {}: give one per part, or none", bytes->size(),
             parts_of(pipeline.shape));
   }
-  return Builder(pipeline, stage).build();
+  return CoarseBuilder(pipeline, stage).build();
 }
 
 }  // namespace expedite::schedule

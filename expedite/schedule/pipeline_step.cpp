@@ -24,9 +24,9 @@ StepSpec step_of(const PipelineSpec& spec) {
   return step;
 }
 
-class Builder {
+class PipelineBuilder {
  public:
-  explicit Builder(const PipelineSpec& spec)
+  explicit PipelineBuilder(const PipelineSpec& spec)
       : spec_(spec),
         step_(step_of(spec)),
         bounds_(spec.bounds.empty() ? even_bounds(spec.items(), parts_of(spec.shape)) : spec.bounds),
@@ -335,7 +335,7 @@ std::vector<int> even_bounds(int items, int parts) {
 
 Schedule build_pipeline_step(const PipelineSpec& spec) {
   check(spec);
-  return Builder(spec).build();
+  return PipelineBuilder(spec).build();
 }
 
 }  // namespace expedite::schedule

@@ -9,9 +9,9 @@
 namespace expedite::schedule {
 namespace {
 
-class Builder {
+class StepBuilder {
  public:
-  explicit Builder(const StepSpec& spec) : spec_(spec), layers_(spec.layers()), writer_(spec) {}
+  explicit StepBuilder(const StepSpec& spec) : spec_(spec), layers_(spec.layers()), writer_(spec) {}
 
   Schedule build() {
     for (int micro_batch = 0; micro_batch < spec_.micro_batches; ++micro_batch) {
@@ -144,7 +144,7 @@ class Builder {
 }  // namespace
 
 Schedule build_train_step(const StepSpec& spec) {
-  return Builder(spec).build();
+  return StepBuilder(spec).build();
 }
 
 Schedule build_moe_layer_step(const StepSpec& spec) {

@@ -12,8 +12,8 @@
 namespace expedite::plan {
 namespace {
 
-CostContext context_of(const char* model, const char* device, std::int64_t devices,
-                       const Workload& workload) {
+CostContext search_context(const char* model, const char* device, std::int64_t devices,
+                           const Workload& workload) {
   const DeviceFacts& facts = *find_device_facts(device);
   return {*find_builtin_model(model),
           make_machine(make_cluster(facts, devices), devices),
@@ -101,7 +101,7 @@ class PrunedSearch : public testing::TestWithParam<Problem> {};
 TEST_P(PrunedSearch, FindsWhatTryingAllFinds) {
   const Problem& problem = GetParam();
   const Workload workload{.seq = 4096, .global_batch = problem.global_batch};
-  const CostContext context = context_of(problem.model, problem.device, problem.devices, workload);
+  const CostContext context = search_context(problem.model, problem.device, problem.devices, workload);
   const SearchSpace space = small_space(context.model().experts > 0);
   const std::vector<Candidate> all = by_hand(context, space, problem.devices, problem.memory_limit);
   for (const bool prune : {false, true}) {
@@ -136,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(Small, PrunedSearch,
 
 TEST(Search, PrunesAndCounts) {
   const Workload workload{.seq = 4096, .global_batch = 512};
-  const CostContext context = context_of("qwen3-30b-a3b", "h100", 64, workload);
+  const CostContext context = search_context("qwen3-30b-a3b", "h100", 64, workload);
   SearchOptions options{.devices = 64, .top = 3, .progress = {}};
   const SearchSpace space = small_space(true);
   const SearchResult pruned = search(context, space, options);
@@ -150,7 +150,7 @@ TEST(Search, PrunesAndCounts) {
 
 TEST(Search, CostsEveryStrategyOnce) {
   const Workload workload{.seq = 4096, .global_batch = 64};
-  const CostContext context = context_of("llama3-8b", "h100", 16, workload);
+  const CostContext context = search_context("llama3-8b", "h100", 16, workload);
   const SearchResult result =
       search(context, small_space(false),
              {.devices = 16, .top = 1000, .memory_limit = 1e15, .prune = false, .progress = {}});
@@ -163,7 +163,7 @@ TEST(Search, CostsEveryStrategyOnce) {
 
 TEST(Search, SaysWhenNothingFits) {
   const Workload workload{.seq = 4096, .global_batch = 8};
-  const CostContext context = context_of("llama3-405b", "a100", 8, workload);
+  const CostContext context = search_context("llama3-405b", "a100", 8, workload);
   const SearchResult result = search(context, small_space(false), {.devices = 8, .progress = {}});
   EXPECT_TRUE(result.best.empty());
   EXPECT_GT(result.too_large, 0);
@@ -172,7 +172,7 @@ TEST(Search, SaysWhenNothingFits) {
 
 TEST(PlanReport, ExplainsAStrategy) {
   const Workload workload{.seq = 4096, .global_batch = 512};
-  const CostContext context = context_of("qwen3-30b-a3b", "h100", 64, workload);
+  const CostContext context = search_context("qwen3-30b-a3b", "h100", 64, workload);
   const std::string text =
       explain_strategy(context, parse_strategy("pp=2,ep=8", 64), default_space(context, 64), 80e9);
   for (const char* part : {"matmul", "expert-parallel comm", "optimizer", "what if", "dispatcher="}) {
