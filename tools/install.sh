@@ -1,6 +1,13 @@
 #!/usr/bin/env bash
 # Installs, with apt, the packages that building and testing need and that are missing. Arguments: further packages.
+#   tools/install.sh --missing ...   only names what is missing
 set -euo pipefail
+
+only_name=false
+if [ "${1:-}" = --missing ]; then
+  only_name=true
+  shift
+fi
 
 packages=(g++ cmake ninja-build pkg-config libdnnl-dev libopenmpi-dev openmpi-bin libhwy-dev libhwloc-dev libyaml-cpp-dev
   nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev zlib1g-dev libsentencepiece-dev libgtest-dev
@@ -17,6 +24,10 @@ missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$package" 2> /dev/null | grep -q 'ok installed' || missing+=("$package")
 done
+if $only_name; then
+  echo "${missing[*]}"
+  exit 0
+fi
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 run_as_root=()

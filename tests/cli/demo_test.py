@@ -28,12 +28,15 @@ class Demo(harness.Case):
         shutil.copy(SOURCE / "configs/demo.yaml", self.folder / "configs")
         (self.folder / "tools").mkdir()
         for name in ("install.sh", "build.sh"):
-            script = self.folder / "tools" / name
-            script.write_text("#!/bin/sh\n")
-            script.chmod(0o755)
+            self.replace_tool(name, "")
         (self.folder / "build/release").mkdir(parents=True)
         for program in (Path(harness.PROGRAM), LAB):
             (self.folder / "build/release" / program.name).symlink_to(program)
+
+    def replace_tool(self, name, body):
+        script = self.folder / "tools" / name
+        script.write_text(f"#!/bin/sh\n{body}\n")
+        script.chmod(0o755)
 
     def demo(self, *arguments, steps=2, before=()):
         settings = [word for setting in (*QUICK, f"train.steps={steps}") for word in ("--set", setting)]
@@ -51,6 +54,10 @@ class Demo(harness.Case):
         process = self.demo("--ranks", "4")
         self.check(process, nodes=1)
         self.assertNotIn("allows no", process.stdout)
+        # How long it will take comes first.
+        first = process.stdout.splitlines()[0]
+        self.assertRegex(first, r"^About [\d.]+ (min|s) on \d+ cores: .*training and comparing")
+        self.assertNotIn("packages", first)
         # Again: the first run is kept.
         self.check(self.demo("--long", "--ranks", "4"), nodes=1, name="demo-long")
         self.check(self.demo("--ranks", "4"), nodes=1)
@@ -71,6 +78,13 @@ class Demo(harness.Case):
         said = [line for line in process.stdout.splitlines() if "allows no nodes" in line]
         self.assertEqual(len(said), 1, process.output)
         self.assertIn("sysctl -w user.max_user_namespaces", said[0])
+
+    def test_counts_packages_and_stops_where_they_cannot_be_installed(self):
+        self.replace_tool("install.sh", '[ "$1" = --missing ] && { echo ninja-build libdnnl-dev "$2"; exit; }; exit 1')
+        process = self.demo()
+        self.assertEqual(process.wait(), 1, process.output)
+        self.assertEqual(len(process.stdout.splitlines()), 1, process.output)
+        self.assertIn("installing 3 packages (30 s)", process.stdout)
 
     def test_mistakes_are_told_once(self):
         process = self.demo("--set", "train.stpes=3", "--ranks", "4")
