@@ -99,6 +99,15 @@ class Assigner {
   }
 
  private:
+  /// Null where it is none, as .nan and .inf are.
+  [[nodiscard]] nlohmann::json number_of(const YAML::Node& value) const {
+    try {
+      return to_json(value, source_);
+    } catch (const Error&) {
+      return {};
+    }
+  }
+
   [[nodiscard]] std::string shown(const YAML::Node& value) const {
     return value.IsScalar() ? value.Scalar() : to_json(value, source_).dump();
   }
@@ -136,7 +145,7 @@ class Assigner {
   }
 
   bool read(const Field& field, const YAML::Node& value, std::int64_t& slot) {
-    const auto json = to_json(value, source_);
+    const auto json = number_of(value);
     if (!json.is_number_integer() || (json.is_number_unsigned() && json.get<std::uint64_t>() > INT64_MAX)) {
       return false;
     }
@@ -151,7 +160,7 @@ class Assigner {
   }
 
   bool read(const Field& field, const YAML::Node& value, double& slot) {
-    const auto json = to_json(value, source_);
+    const auto json = number_of(value);
     if (!json.is_number()) {
       return false;
     }

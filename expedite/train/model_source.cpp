@@ -17,12 +17,12 @@ std::filesystem::path config_file(const std::string& path) {
   return std::filesystem::is_directory(given) ? given / "config.json" : given;
 }
 
-/// Megatron's num_layers would leave num_hidden_layers at its default, unless that stands beside it.
-void refuse_other_name(const nlohmann::json& fields, const std::string& field, const std::string& nearest) {
+/// Megatron's num_layers would leave num_hidden_layers as it is, unless both say the same.
+void refuse_other_name(const nlohmann::json& fields, const std::string& field) {
   constexpr std::string_view kPrefix = "model.config.";
   for (const std::string& meant : keys_meant_by(field)) {
     const std::string ours = meant.starts_with(kPrefix) ? meant.substr(kPrefix.size()) : field;
-    require(field == nearest || ours == field || fields.contains(ours),
+    require(ours == field || (fields.contains(ours) && fields[ours] == fields[field]),
             "unknown key model.config.{}; what others call {} is {} here", field, field, meant);
   }
 }
@@ -79,7 +79,9 @@ void refuse_misspelt_fields(const nlohmann::json& fields) {
                                                   "vocab_size"};
   for (const auto& [field, value] : fields.items()) {
     const std::string nearest = nearest_name(field, kNames);
-    refuse_other_name(fields, field, nearest);
+    if (field != nearest) {
+      refuse_other_name(fields, field);
+    }
     require(field == nearest || edit_distance(field, nearest) > kSlip,
             "unknown key model.config.{}; the nearest known key is model.config.{}", field, nearest);
   }

@@ -26,6 +26,7 @@ class Config(harness.Case):
         self.refuse("--set", "train.global_batch=3", texts=["train.global_batch", "train.global_batch_size"])
         names = ["model.config.num_expertz", "model.config.num_experts"]
         self.refuse(model__config__num_expertz=3, ranks=2, texts=names)
+        self.refuse(model__config__num_layers=3, texts=["model.config.num_layers", "model.config.num_hidden_layers"])
 
     def test_wrong_types_and_values(self):
         self.refuse(train__steps="many", texts=["train.steps", "many", "an integer"])
