@@ -1,5 +1,6 @@
 #include "expedite/train/key_meanings.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
