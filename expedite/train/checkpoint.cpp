@@ -22,7 +22,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kStaging = ".tmp";
-constexpr std::string_view kManifest = "manifest.json";
 constexpr std::string_view kFormat = "expedite-checkpoint";
 constexpr int kVersion = 1;
 
@@ -104,7 +103,7 @@ void check_staged(const fs::path& staging, std::span<const FileRecord> files) {
   }
   for (const auto& entry : fs::recursive_directory_iterator(staging)) {
     const std::string name = entry.path().lexically_relative(staging).generic_string();
-    if (!entry.is_directory() && name != kManifest) {
+    if (!entry.is_directory() && name != kManifestFile) {
       require(recorded.erase(name) == 1, "{}: {} has not been recorded", staging.string(), name);
     }
   }
@@ -113,7 +112,7 @@ void check_staged(const fs::path& staging, std::span<const FileRecord> files) {
 }
 
 Checkpoint read_manifest(const fs::path& path) {
-  const fs::path file = path / kManifest;
+  const fs::path file = path / kManifestFile;
   std::ifstream stream(file, std::ios::binary);
   require(stream.is_open(), "{}: cannot read: {}", file.string(), std::strerror(errno));
   try {
@@ -126,6 +125,38 @@ Checkpoint read_manifest(const fs::path& path) {
   } catch (const nlohmann::json::exception& error) {
     fail("{}: is damaged: {}", file.string(), error.what());
   }
+}
+
+void check_file(const fs::path& path, const FileRecord& expected, Check check) {
+  std::error_code error;
+  const auto size = static_cast<std::int64_t>(fs::file_size(path, error));
+  require(!error, "{}: cannot read: {}", path.string(), error.message());
+  require(size == expected.size, "{}: has {} bytes where the manifest says {}", path.string(), size,
+          expected.size);
+  if (check == Check::checksums) {
+    const std::uint32_t crc32 = sum_file(path).crc32;
+    require(crc32 == expected.crc32, "{}: is damaged: checksum {:08x} where the manifest says {:08x}",
+            path.string(), crc32, expected.crc32);
+  }
+}
+
+bool is_sound(const fs::path& path) {
+  try {
+    static_cast<void>(verify_checkpoint(path));
+    return true;
+  } catch (const Error& error) {
+    spdlog::warn("{} is damaged, and does not count as one of the checkpoints to keep: {}", path.string(),
+                 error.what());
+    return false;
+  }
+}
+
+void remove_checkpoint(const fs::path& dir, std::int64_t step) {
+  // Renamed first, so that a half removed checkpoint never has a checkpoint's name.
+  const fs::path doomed = staging_path(dir, step);
+  remove_folder(doomed);
+  rename_folder(checkpoint_path(dir, step), doomed);
+  remove_folder(doomed);
 }
 
 }  // namespace
@@ -154,7 +185,7 @@ fs::path stage_checkpoint(const fs::path& dir, std::int64_t step) {
 }
 
 FileRecord record_file(const fs::path& staging, const std::string& name) {
-  require(stays_inside(name) && name != kManifest, "'{}' cannot name a file of a checkpoint", name);
+  require(stays_inside(name) && name != kManifestFile, "'{}' cannot name a file of a checkpoint", name);
   sync_path(staging / name);
   const auto [size, crc32] = sum_file(staging / name);
   return {name, size, crc32};
@@ -162,7 +193,7 @@ FileRecord record_file(const fs::path& staging, const std::string& name) {
 
 FileRecord write_file(const fs::path& staging, const std::string& name,
                       const std::function<void(const fs::path&)>& write) {
-  require(stays_inside(name) && name != kManifest, "'{}' cannot name a file of a checkpoint", name);
+  require(stays_inside(name) && name != kManifestFile, "'{}' cannot name a file of a checkpoint", name);
   const fs::path file = staging / name;
   std::error_code error;
   fs::create_directories(file.parent_path(), error);
@@ -179,7 +210,7 @@ Checkpoint commit_checkpoint(const fs::path& dir, std::int64_t step, std::span<c
       {"format", kFormat}, {"version", kVersion}, {"step", step}, {"files", checkpoint.files}};
   try {
     check_staged(staging, files);
-    write_synced(staging / kManifest, manifest.dump(2) + "\n");
+    write_synced(staging / kManifestFile, manifest.dump(2) + "\n");
     for (const auto& entry : fs::recursive_directory_iterator(staging)) {
       if (entry.is_directory()) {
         sync_path(entry.path());
@@ -194,49 +225,57 @@ Checkpoint commit_checkpoint(const fs::path& dir, std::int64_t step, std::span<c
   return checkpoint;
 }
 
-Checkpoint verify_checkpoint(const fs::path& path) {
+bool has_checkpoints(const fs::path& dir) {
+  return !list_steps(dir).empty();
+}
+
+Checkpoint verify_checkpoint(const fs::path& path, Check check) {
   Checkpoint checkpoint = read_manifest(path);
   require(step_of(path) == checkpoint.step, "{}: is of step {}, not of its folder's",
-          (path / kManifest).string(), checkpoint.step);
-  for (const auto& [name, size, crc32] : checkpoint.files) {
-    require(stays_inside(name), "{}: names a file outside the checkpoint: {}", (path / kManifest).string(),
-            name);
-    const FileSum sum = sum_file(path / name);
-    require(sum.size == size, "{}: has {} bytes where the manifest says {}", (path / name).string(), sum.size,
-            size);
-    require(sum.crc32 == crc32, "{}: is damaged: checksum {:08x} where the manifest says {:08x}",
-            (path / name).string(), sum.crc32, crc32);
+          (path / kManifestFile).string(), checkpoint.step);
+  for (const FileRecord& file : checkpoint.files) {
+    require(stays_inside(file.name), "{}: names a file outside the checkpoint: {}",
+            (path / kManifestFile).string(), file.name);
+    check_file(path / file.name, file, check);
   }
   return checkpoint;
 }
 
-std::optional<Checkpoint> latest_valid(const fs::path& dir) {
+std::optional<Checkpoint> latest_valid(const fs::path& dir, Check check) {
   auto steps = list_steps(dir);
   std::ranges::reverse(steps);
+  std::string broken;  // of the newest
   for (const std::int64_t step : steps) {
     try {
-      return verify_checkpoint(checkpoint_path(dir, step));
+      return verify_checkpoint(checkpoint_path(dir, step), check);
     } catch (const Error& error) {
-      spdlog::warn("checkpoint of step {} is not usable, trying an older one: {}", step, error.what());
+      if (check == Check::checksums) {  // else it is looked at again
+        spdlog::warn("checkpoint of step {} is not usable, trying an older one: {}", step, error.what());
+      }
+      broken = broken.empty() ? error.what() : broken;
     }
   }
+  require(steps.empty(),
+          "{}: none of the {} checkpoints is whole: {}. Repair one, or start the run anew without --resume, "
+          "which keeps this folder under another name",
+          dir.string(), steps.size(), broken);
   return std::nullopt;
 }
 
 void prune_checkpoints(const fs::path& dir, std::int64_t keep, std::int64_t newest_step) {
-  if (keep <= 0) {
-    return;
-  }
   auto steps = list_steps(dir);
   std::erase_if(steps, [&](std::int64_t step) { return step > newest_step; });
-  const auto excess = static_cast<std::int64_t>(steps.size()) - keep;
-  for (std::int64_t i = 0; i < excess; ++i) {
-    // Renamed first, so that a half removed checkpoint never has a checkpoint's name.
-    const std::int64_t step = steps[static_cast<std::size_t>(i)];
-    const fs::path doomed = staging_path(dir, step);
-    remove_folder(doomed);
-    rename_folder(checkpoint_path(dir, step), doomed);
-    remove_folder(doomed);
+  if (keep <= 0 || static_cast<std::int64_t>(steps.size()) <= keep) {
+    return;
+  }
+  std::ranges::reverse(steps);
+  std::int64_t sound = 0;
+  for (const std::int64_t step : steps) {
+    if (sound == keep) {
+      remove_checkpoint(dir, step);
+    } else if (step == newest_step || is_sound(checkpoint_path(dir, step))) {
+      ++sound;
+    }
   }
 }
 

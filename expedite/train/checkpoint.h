@@ -34,6 +34,9 @@ struct Checkpoint {
   std::vector<FileRecord> files;
 };
 
+/// The list of a checkpoint's files, inside it.
+inline constexpr const char* kManifestFile = "manifest.json";
+
 /// The folder of a committed checkpoint, dir/step-000100.
 [[nodiscard]] std::filesystem::path checkpoint_path(const std::filesystem::path& dir, std::int64_t step);
 
@@ -53,16 +56,24 @@ struct Checkpoint {
 Checkpoint commit_checkpoint(const std::filesystem::path& dir, std::int64_t step,
                              std::span<const FileRecord> files);
 
+/// How closely files are looked at: their sizes, which takes no time, or all their bytes.
+enum class Check : std::uint8_t { sizes, checksums };
+
+/// Whether there is a folder named as a checkpoint, damaged or not.
+[[nodiscard]] bool has_checkpoints(const std::filesystem::path& dir);
+
 /// Reads the manifest and checks every file's size and checksum. Throws Error naming the file that is broken.
-[[nodiscard]] Checkpoint verify_checkpoint(const std::filesystem::path& path);
+[[nodiscard]] Checkpoint verify_checkpoint(const std::filesystem::path& path, Check check = Check::checksums);
 
 /// The newest checkpoint that verifies; each newer one that does not is logged as a warning naming its broken
-/// file. Nothing when there is none.
-[[nodiscard]] std::optional<Checkpoint> latest_valid(const std::filesystem::path& dir);
+/// file. Nothing when there is none. Throws Error naming what is broken when there are checkpoints and none
+/// verifies.
+[[nodiscard]] std::optional<Checkpoint> latest_valid(const std::filesystem::path& dir,
+                                                     Check check = Check::checksums);
 
-/// Removes all but the newest `keep` (0: keep all) of the checkpoints up to `newest_step`, the one just
-/// committed. Later ones (broken, of a run that was continued from before them) are neither counted nor
-/// touched.
+/// Removes what is older than the newest `keep` (0: keep all) checkpoints that verify, counted from
+/// `newest_step`, the one just committed. Damaged ones are not counted: they take no sound one's place. Later
+/// ones (broken, of a run that was continued from before them) are neither counted nor touched.
 void prune_checkpoints(const std::filesystem::path& dir, std::int64_t keep, std::int64_t newest_step);
 
 /// Removes staging folders that a crash left behind. Only when no rank is writing.

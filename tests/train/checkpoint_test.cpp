@@ -150,11 +150,32 @@ TEST(Checkpoint, FallsBackFromADamagedOneAndNamesTheFile) {
       "is of step 1, not of its folder's");
 }
 
-TEST(Checkpoint, IsNothingWhenAllAreDamaged) {
+TEST(Checkpoint, IsAnErrorWhenAllAreDamaged) {
   const TestFolder folder;
+  EXPECT_FALSE(latest_valid(folder.path()));
+  EXPECT_FALSE(has_checkpoints(folder.path()));
   fs::resize_file(save(folder.path(), 1).path / "weights.bin", 0);
   const LogCapture log;
-  EXPECT_FALSE(latest_valid(folder.path()));
+  EXPECT_TRUE(has_checkpoints(folder.path()));
+  try {
+    static_cast<void>(latest_valid(folder.path()));
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("none of the 1 checkpoints is whole"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("step-000001/weights.bin"), std::string::npos);
+  }
+}
+
+TEST(Checkpoint, SizesAloneTellOfTruncationButNotOfChangedBytes) {
+  const TestFolder folder;
+  const auto path = save(folder.path(), 1).path / "weights.bin";
+  std::string text = read_text(path);
+  text[7] ^= 1;
+  std::ofstream(path, std::ios::binary) << text;
+  EXPECT_TRUE(latest_valid(folder.path(), Check::sizes));
+  EXPECT_THROW(static_cast<void>(latest_valid(folder.path())), Error);
+  fs::resize_file(path, 5);
+  EXPECT_THROW(static_cast<void>(latest_valid(folder.path(), Check::sizes)), Error);
 }
 
 // A crash between any two operations: each test does a prefix of what saving does, then looks, then saves
@@ -279,6 +300,31 @@ TEST(Prune, KeepsTheNewestUpToTheStepJustSaved) {
   prune_checkpoints(folder.path(), 2, 40);
   EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"step-000030", "step-000040", "step-000090"}));
   prune_checkpoints(folder.path(), 5, 40);
+  EXPECT_EQ(names_in(folder.path()).size(), 3U);
+}
+
+TEST(Prune, CountsOnlyCheckpointsThatVerify) {
+  const TestFolder folder;
+  for (const std::int64_t step : {3, 6, 9}) {
+    save(folder.path(), step);
+  }
+  fs::resize_file(folder.path() / "step-000009/weights.bin", 1000);
+  // A run that went on from 6: 9 is damaged, and must not cost 6 its place.
+  save(folder.path(), 11);
+  const LogCapture log;
+  prune_checkpoints(folder.path(), 2, 11);
+  EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"step-000006", "step-000009", "step-000011"}));
+  EXPECT_NE(log.text().find("step-000009 is damaged"), std::string::npos) << log.text();
+  // A changed byte counts as damage too.
+  std::ofstream(folder.path() / "step-000006/weights.bin", std::ios::in | std::ios::binary) << 'X';
+  save(folder.path(), 12);
+  prune_checkpoints(folder.path(), 2, 12);
+  EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"step-000011", "step-000012"}));
+  // All but the newest damaged: nothing that may still be repaired is lost.
+  fs::resize_file(folder.path() / "step-000011/weights.bin", 0);
+  fs::resize_file(folder.path() / "step-000012/weights.bin", 0);
+  save(folder.path(), 13);
+  prune_checkpoints(folder.path(), 2, 13);
   EXPECT_EQ(names_in(folder.path()).size(), 3U);
 }
 
