@@ -1,29 +1,21 @@
 #include "expedite/train/text_corpus.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <numeric>
-#include <set>
 #include <tuple>
 
 #include "expedite/base/error.h"
 #include "expedite/base/random.h"
-#include "expedite/base/text.h"
 
 namespace expedite::train {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr std::int64_t kPieces = 200;  // about as many documents as the text is cut into
 constexpr std::int64_t kSmallestPiece = 1024;
 constexpr std::int64_t kLargestPiece = 256 * 1024;
 
-struct TextFile {
+struct SourceText {
   std::string source;
   std::string text;
 };
@@ -32,84 +24,25 @@ std::int64_t length_of(const std::string& text) {
   return static_cast<std::int64_t>(text.size());
 }
 
-std::string read_file(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  require(stream.is_open(), "data.path: cannot read {}: {}", path.string(), std::strerror(errno));
-  std::string text{std::istreambuf_iterator<char>(stream), {}};
-  require(!stream.bad(), "data.path: cannot read {}: {}", path.string(), std::strerror(errno));
-  return text;
-}
-
-bool has_extension(const fs::path& file, const std::vector<std::string>& extensions) {
-  const std::string name = file.filename().string();
-  return extensions.empty() || std::ranges::any_of(extensions, [&](const std::string& extension) {
-           return name.ends_with(extension.starts_with('.') ? extension : "." + extension);
-         });
-}
-
-/// Regular files below `folder`, relative to it, sorted.
-std::vector<std::string> list_files(const fs::path& folder, const std::vector<std::string>& extensions) {
-  std::vector<std::string> files;
-  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    if (entry.is_regular_file() && !entry.is_symlink() && has_extension(entry.path(), extensions)) {
-      files.push_back(entry.path().lexically_relative(folder).generic_string());
-    }
-  }
-  std::ranges::sort(files);
-  return files;
-}
-
-class Reader {
- public:
-  Reader(const CorpusOptions& options, Corpus& corpus) : options_(options), corpus_(corpus) {}
-
-  void read(const fs::path& root) {
-    const std::size_t files_before = files_.size();
-    const std::int64_t binary_before = corpus_.skipped_binary_files;
-    bool seen = false;  // through another path
-    if (fs::is_directory(root)) {
-      for (const std::string& name : list_files(root, options_.extensions)) {
-        seen = !add(root / name, name) || seen;
+std::vector<SourceText> read_files(const CorpusOptions& options, Skipped& skipped) {
+  TextFinder finder(options.extensions);
+  std::vector<SourceText> texts;
+  for (const std::string& path : options.paths) {
+    const std::size_t texts_before = texts.size();
+    Skipped here;
+    for (TextFile& file : finder.find(path, here)) {
+      if (std::optional<std::string> text = read_text_file(file.path, here)) {
+        texts.push_back({std::move(file.source), std::move(*text)});
       }
-    } else if (fs::is_regular_file(root)) {
-      seen = !add(root, root.filename().string());
-    } else {
-      fail("data.path: {} {}", root.string(),
-           fs::exists(root) ? "is neither a file nor a folder" : "does not exist");
     }
-    if (files_.size() == files_before && !seen) {
-      fail(
-          "data.path: {} holds no text: {} files have a NUL byte, and there are no others that are not "
-          "empty{}",
-          root.string(), corpus_.skipped_binary_files - binary_before,
-          options_.extensions.empty()
-              ? ""
-              : fmt::format(" and end in {} (data.extensions)", join_choices(options_.extensions)));
+    // Another path may have led to all of it.
+    if (texts.size() == texts_before && here.count(Skip::duplicate) == 0) {
+      fail_without_text(path, here, options.extensions);
     }
+    skipped.add(here);
   }
-
-  [[nodiscard]] std::vector<TextFile>& files() { return files_; }
-
- private:
-  /// False when the file has been taken before.
-  bool add(const fs::path& path, const std::string& source) {
-    if (!taken_.insert(fs::canonical(path)).second) {
-      return false;
-    }
-    std::string text = read_file(path);
-    if (text.find('\0') != std::string::npos) {
-      ++corpus_.skipped_binary_files;
-    } else if (!text.empty()) {
-      files_.push_back({source, std::move(text)});
-    }
-    return true;
-  }
-
-  const CorpusOptions& options_;
-  Corpus& corpus_;
-  std::vector<TextFile> files_;
-  std::set<fs::path> taken_;
-};
+  return texts;
+}
 
 bool continues_character(char c) {
   return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
@@ -134,12 +67,13 @@ std::size_t piece_end(const std::string& text, std::size_t begin, std::size_t le
   return end;  // not UTF-8
 }
 
-std::vector<Document> cut(std::vector<TextFile>& files) {
-  const std::int64_t total = std::transform_reduce(files.begin(), files.end(), std::int64_t{0}, std::plus<>(),
-                                                   [](const TextFile& file) { return length_of(file.text); });
+std::vector<Document> cut(std::vector<SourceText> files) {
+  const std::int64_t total =
+      std::transform_reduce(files.begin(), files.end(), std::int64_t{0}, std::plus<>(),
+                            [](const SourceText& file) { return length_of(file.text); });
   const auto length = static_cast<std::size_t>(std::clamp(total / kPieces, kSmallestPiece, kLargestPiece));
   std::vector<Document> documents;
-  for (TextFile& file : files) {
+  for (SourceText& file : files) {
     std::int64_t piece = 0;
     for (std::size_t begin = 0; begin < file.text.size();) {
       const std::size_t end = piece_end(file.text, begin, length);
@@ -179,17 +113,9 @@ Corpus read_corpus(const CorpusOptions& options) {
   require(options.validation_fraction >= 0.0 && options.validation_fraction < 1.0,
           "data.validation_fraction = {}: expected a number in [0, 1)", options.validation_fraction);
   Corpus corpus;
-  Reader reader(options, corpus);
-  for (const std::string& path : options.paths) {
-    try {
-      reader.read(path);
-    } catch (const fs::filesystem_error& error) {
-      fail("data.path: cannot read {}: {}", error.path1().empty() ? path : error.path1().string(),
-           error.code().message());
-    }
-  }
-  corpus.files = static_cast<std::int64_t>(reader.files().size());
-  auto documents = cut(reader.files());
+  std::vector<SourceText> files = read_files(options, corpus.skipped);
+  corpus.files = std::ssize(files);
+  auto documents = cut(std::move(files));
   const auto validation = choose_validation(documents, options.validation_fraction, options.seed);
   for (std::size_t i = 0; i < documents.size(); ++i) {
     (validation[i] ? corpus.validation_bytes : corpus.train_bytes) += length_of(documents[i].text);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "expedite/train/text_files.h"
 #include "expedite/train/tokenizer.h"
 
 namespace expedite::train {
@@ -33,14 +34,15 @@ struct Corpus {
   std::int64_t train_bytes = 0;
   std::int64_t validation_bytes = 0;
   std::int64_t files = 0;
-  std::int64_t skipped_binary_files = 0;  // files with a NUL byte are not text
+  Skipped skipped;
+
+  [[nodiscard]] std::int64_t bytes() const { return train_bytes + validation_bytes; }
 };
 
-/// Reads the text. Inside folders only regular files count, symbolic links are not followed, and a file that
-/// two paths reach is taken once. Validation gets the documents with the smallest hash of (source, piece,
-/// seed) until it holds validation_fraction of the bytes; with a fraction above 0 and two documents or more,
-/// each side gets at least one. The same text and seed give the same split wherever the folder lies. Throws
-/// Error naming the path that does not exist, cannot be read, or holds no text.
+/// Reads the text that TextFinder finds. Validation gets the documents with the smallest hash of (source,
+/// piece, seed) until it holds validation_fraction of the bytes; with a fraction above 0 and two documents or
+/// more, each side gets at least one. The same text and seed give the same split wherever the folder lies.
+/// Throws Error naming the path that does not exist, cannot be read, or holds no text.
 [[nodiscard]] Corpus read_corpus(const CorpusOptions& options);
 
 /// Documents as one flat vector of tokens, each document after one separator, so that each of its tokens is

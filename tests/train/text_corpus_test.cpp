@@ -80,7 +80,9 @@ TEST(Corpus, ReadsFoldersRecursivelyInSortedOrder) {
   EXPECT_EQ(corpus.train[1].text, "zed");
   EXPECT_EQ(corpus.train_bytes, 8);
   EXPECT_EQ(corpus.files, 3);
-  EXPECT_EQ(corpus.skipped_binary_files, 1);
+  EXPECT_EQ(corpus.skipped.count(Skip::binary), 1);
+  EXPECT_EQ(corpus.skipped.count(Skip::loop), 1);
+  EXPECT_EQ(corpus.skipped.count(Skip::duplicate), 1);
   EXPECT_TRUE(corpus.validation.empty());
 }
 
@@ -190,7 +192,7 @@ TEST(Corpus, NamesThePathWithoutText) {
   EXPECT_NE(error_of({.paths = {name + "/absent"}}).find(name + "/absent does not exist"), std::string::npos);
   EXPECT_NE(error_of({.paths = {name + "/text", name + "/none"}}).find(name + "/none holds no text"),
             std::string::npos);
-  EXPECT_NE(error_of({.paths = {name + "/binary"}}).find("1 files have a NUL byte"), std::string::npos);
+  EXPECT_NE(error_of({.paths = {name + "/binary"}}).find("1 file is binary"), std::string::npos);
   EXPECT_NE(error_of({.paths = {name + "/text"}, .extensions = {"pod"}}).find("holds no text"),
             std::string::npos);
   EXPECT_NE(error_of({.paths = {"/dev/null"}}).find("is neither a file nor a folder"), std::string::npos);
