@@ -110,16 +110,11 @@ std::vector<std::byte> gather_tensor(const CheckpointTensor& tensor, StateTensor
   return bytes;
 }
 
-void load_weights(Parameters& parameters, const SafetensorsFolder& folder) {
+void check_weights(Parameters& parameters, const SafetensorsFolder& folder) {
   std::set<std::string> expected;
   for (const CheckpointTensor& tensor : parameters.tensors()) {
     expected.insert(tensor.name);
     require_fitting(folder.tensor(tensor.name), tensor, folder);
-    if (tensor.parameter == nullptr && tensor.bias == nullptr) {
-      continue;
-    }
-    const bool training = parameters.state() == State::training && tensor.bias == nullptr;
-    folder.read(tensor.name, part(tensor, training ? StateTensor::master : StateTensor::weight));
   }
   for (const std::string& name : folder.names()) {
     // Some checkpoints repeat a tied head, or keep rotary tables that are worked out from the configuration.
@@ -130,6 +125,16 @@ void load_weights(Parameters& parameters, const SafetensorsFolder& folder) {
         expected.contains(name) || redundant,
         "{}: tensor '{}' is not part of the model that config.json describes: is it the right config.json?",
         folder.path().string(), name);
+  }
+}
+
+void load_weights(Parameters& parameters, const SafetensorsFolder& folder) {
+  check_weights(parameters, folder);
+  for (const CheckpointTensor& tensor : parameters.tensors()) {
+    if (tensor.parameter != nullptr || tensor.bias != nullptr) {
+      const bool training = parameters.state() == State::training && tensor.bias == nullptr;
+      folder.read(tensor.name, part(tensor, training ? StateTensor::master : StateTensor::weight));
+    }
   }
   parameters.refresh_weights();
 }

@@ -13,8 +13,11 @@
 
 namespace expedite::model {
 
-/// Fills the weights (and masters) from a Hugging Face folder. Throws Error naming a tensor that is missing,
-/// has another shape, or is not part of the model. Not collective.
+/// Throws Error naming a tensor that is missing from a Hugging Face folder, has another shape, or is not part
+/// of the model. Reads headers alone: State::shapes is enough.
+void check_weights(Parameters& parameters, const SafetensorsFolder& folder);
+
+/// Fills the weights (and masters) from a Hugging Face folder. Throws Error as check_weights. Not collective.
 void load_weights(Parameters& parameters, const SafetensorsFolder& folder);
 
 /// Which of the tensors that are kept per weight.

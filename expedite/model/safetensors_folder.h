@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,7 @@ class SafetensorsFolder {
   explicit SafetensorsFolder(const std::filesystem::path& folder);
 
   [[nodiscard]] const std::filesystem::path& path() const { return folder_; }
+  [[nodiscard]] std::span<const SafetensorsFile> files() const { return files_; }
   /// Sorted.
   [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] bool contains(std::string_view name) const { return file_of_.contains(name); }
