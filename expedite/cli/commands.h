@@ -20,6 +20,8 @@ void add_everything(CLI::App& app, Context& context);
 [[nodiscard]] int run_program(const std::vector<std::string>& arguments);
 
 void add_train_command(CLI::App& app, Context& context);
+void add_eval_command(CLI::App& app, Context& context);
+void add_export_command(CLI::App& app, Context& context);
 void add_compare_command(CLI::App& app, Context& context);
 void add_probe_command(CLI::App& app, Context& context);
 void add_bench_command(CLI::App& app, Context& context);

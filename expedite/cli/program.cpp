@@ -66,6 +66,8 @@ void add_everything(CLI::App& app, Context& context) {
   app.get_formatter()->label("SUBCOMMAND", "COMMAND");
   app.set_version_flag("--version", version_text, "Show versions, commit and what this CPU can do");
   add_train_command(app, context);
+  add_eval_command(app, context);
+  add_export_command(app, context);
   add_compare_command(app, context);
   add_probe_command(app, context);
   add_bench_command(app, context);

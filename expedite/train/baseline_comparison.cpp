@@ -32,6 +32,7 @@ class Comparer {
         baseline_config_(with_baseline_plan(config)),
         grid_(grid),
         options_(options),
+        signal_({.rank = grid.rank(), .ranks = grid.size(), .what = "the comparison ends after this step"}),
         text_(config),
         baseline_(baseline_config_, text_, grid),
         overlapped_(config_, text_, grid) {
@@ -128,8 +129,13 @@ Comparison Comparer::run() {
     }
   }
   if (go_on) {
-    comparison_.baseline.validation_bits_per_byte = baseline_.evaluate(config_.train.eval_sequences);
-    comparison_.overlapped.validation_bits_per_byte = overlapped_.evaluate(config_.train.eval_sequences);
+    const auto bits_per_byte = [](const std::optional<Validation>& validation) {
+      return validation ? std::optional(validation->bits_per_byte) : std::nullopt;
+    };
+    comparison_.baseline.validation_bits_per_byte =
+        bits_per_byte(baseline_.evaluate(config_.train.eval_sequences));
+    comparison_.overlapped.validation_bits_per_byte =
+        bits_per_byte(overlapped_.evaluate(config_.train.eval_sequences));
   }
   if (progress_) {
     progress_->finish();

@@ -63,6 +63,7 @@ struct TrainConfig {
     bool operator==(const EpPlan&) const = default;
   };
   struct Parallel {
+    std::int64_t ranks = 0;                 // to start; 0: one
     std::int64_t expert_parallel_size = 0;  // 0: all ranks
     EpPlan ep_plan;
     bool operator==(const Parallel&) const = default;
@@ -122,6 +123,7 @@ struct TrainConfig {
 
   struct Runtime {
     double collective_timeout_s = 300.0;  // 0: none
+    double stop_timeout_s = 120.0;        // 0: none
     std::int64_t threads_per_rank = 0;    // 0: from the cores the rank owns
     kernels::Bf16Products bf16_products = kernels::Bf16Products::automatic;
     bool operator==(const Runtime&) const = default;
@@ -147,6 +149,9 @@ struct TrainConfig {
 
 /// The whole configuration as YAML, defaults included; parse_config() of it gives an equal TrainConfig.
 [[nodiscard]] std::string to_yaml(const TrainConfig& config);
+
+/// The same configuration with every path absolute, so that it means the same in any working directory.
+[[nodiscard]] TrainConfig with_absolute_paths(TrainConfig config);
 
 /// A Markdown table of every key: type, default, what is legal, meaning.
 [[nodiscard]] std::string config_reference();

@@ -38,6 +38,8 @@ constexpr Field kFields[] = {
     {"model.config", [](TrainConfig& c) -> Slot { return &c.model.config; }, kAny,
      "The fields of a Hugging Face `config.json`, written here"},
 
+    {"parallel.ranks", [](TrainConfig& c) -> Slot { return &c.parallel.ranks; }, kNotNegative,
+     "Ranks to start where neither `--ranks` nor `--lab` nor a launcher says how many; 0: one"},
     {"parallel.expert_parallel_size", [](TrainConfig& c) -> Slot { return &c.parallel.expert_parallel_size; },
      kNotNegative, "Ranks that share one set of experts (EP); 0: all ranks"},
     {"parallel.ep_plan.dispatcher", [](TrainConfig& c) -> Slot { return &c.parallel.ep_plan.dispatcher; },
@@ -124,6 +126,10 @@ constexpr Field kFields[] = {
     {"runtime.collective_timeout_s", [](TrainConfig& c) -> Slot { return &c.runtime.collective_timeout_s; },
      kNotNegative,
      "A collective that waits longer ends the run with a report of every stream; 0: wait for ever"},
+    {"runtime.stop_timeout_s", [](TrainConfig& c) -> Slot { return &c.runtime.stop_timeout_s; }, kNotNegative,
+     "After a signal to stop, the step under way may take so long, or twice the longest step so far where "
+     "that "
+     "is more; then the run ends without saving; 0: no limit"},
     {"runtime.threads_per_rank", [](TrainConfig& c) -> Slot { return &c.runtime.threads_per_rank; },
      kNotNegative, "Compute threads of a rank; 0: as many as its share of the cores"},
     {"runtime.bf16_products", [](TrainConfig& c) -> Slot { return &c.runtime.bf16_products; }, kAny,

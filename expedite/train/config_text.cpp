@@ -1,5 +1,6 @@
 // The configuration as text: written back as YAML, and its reference as Markdown.
 #include <algorithm>
+#include <filesystem>
 #include <type_traits>
 
 #include "expedite/base/error.h"
@@ -89,6 +90,24 @@ std::string to_yaml(const TrainConfig& config) {
                         value.starts_with('\n') ? "" : " ", value);
   }
   return yaml;
+}
+
+TrainConfig with_absolute_paths(TrainConfig config) {
+  const auto make_absolute = [](std::string& path) {
+    path = std::filesystem::absolute(path).lexically_normal().string();
+  };
+  make_absolute(config.output_dir);
+  for (std::string& path : config.data.path) {
+    make_absolute(path);
+  }
+  if (!config.model.path.empty()) {
+    make_absolute(config.model.path);
+  }
+  std::error_code ignored;
+  if (std::filesystem::exists(config.data.tokenizer, ignored)) {  // else it is a name
+    make_absolute(config.data.tokenizer);
+  }
+  return config;
 }
 
 std::string config_reference() {

@@ -24,19 +24,6 @@ schedule::Dispatcher dispatcher_of(Dispatcher dispatcher) {
   return schedule::Dispatcher::alltoall;
 }
 
-schedule::EpPlan plan_as_asked(const TrainConfig& config) {
-  const TrainConfig::EpPlan& wanted = config.parallel.ep_plan;
-  const bool counted = wanted.moe_num_chunks.automatic || wanted.moe_num_chunks.chunks > 0;
-  schedule::EpPlan plan;
-  plan.dispatcher = dispatcher_of(wanted.dispatcher);
-  plan.pipeline = wanted.moe_chunk_pipeline;
-  plan.window = static_cast<int>(wanted.moe_chunk_window);
-  plan.recompute = wanted.chunk_moe_recompute;
-  plan.chunking.chunks = static_cast<int>(std::max<std::int64_t>(1, wanted.moe_num_chunks.chunks));
-  plan.chunking.chunk_size = counted ? 0 : wanted.moe_chunk_size;
-  return plan;
-}
-
 /// Where nothing travels, one chunk of the simplest dispatcher is best.
 bool leaves_choice(const TrainConfig& config, const comm::GridLayout& layout) {
   const TrainConfig::EpPlan& wanted = config.parallel.ep_plan;
@@ -71,6 +58,19 @@ void choose(const TrainConfig& config, const model::ModelConfig& model, const co
 }
 
 }  // namespace
+
+schedule::EpPlan plan_as_asked(const TrainConfig& config) {
+  const TrainConfig::EpPlan& wanted = config.parallel.ep_plan;
+  const bool counted = wanted.moe_num_chunks.automatic || wanted.moe_num_chunks.chunks > 0;
+  schedule::EpPlan plan;
+  plan.dispatcher = dispatcher_of(wanted.dispatcher);
+  plan.pipeline = wanted.moe_chunk_pipeline;
+  plan.window = static_cast<int>(wanted.moe_chunk_window);
+  plan.recompute = wanted.chunk_moe_recompute;
+  plan.chunking.chunks = static_cast<int>(std::max<std::int64_t>(1, wanted.moe_num_chunks.chunks));
+  plan.chunking.chunk_size = counted ? 0 : wanted.moe_chunk_size;
+  return plan;
+}
 
 schedule::EpPlan ep_plan(const TrainConfig& config, const model::ModelConfig& model,
                          const comm::ProcessGrid& grid, int threads) {

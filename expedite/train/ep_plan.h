@@ -9,6 +9,9 @@
 
 namespace expedite::train {
 
+/// As the configuration says; what it leaves to measurement is at its simplest: alltoall, one chunk.
+[[nodiscard]] schedule::EpPlan plan_as_asked(const TrainConfig& config);
+
 /// Both sizes of chunks given: the number wins, with a warning. Dispatcher or number `auto`: a short look at
 /// the links, and for the number at the experts' products, chooses, and the log says why. Collective over the
 /// grid's world; the same on all ranks.

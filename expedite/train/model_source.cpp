@@ -1,5 +1,6 @@
 #include "expedite/train/model_source.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -87,6 +88,25 @@ void refuse_misspelt_fields(const nlohmann::json& fields) {
   }
 }
 
+/// How long a sequence may be, scaled rotary positions included.
+std::int64_t positions_of(const model::ModelConfig& model) {
+  const model::RotarySettings& rotary = model.rotary;
+  double scaled = 0.0;
+  switch (rotary.scaling) {
+    case model::RotaryScaling::none:
+    case model::RotaryScaling::llama3:  // counted in max_position_embeddings
+      break;
+    case model::RotaryScaling::linear:
+    case model::RotaryScaling::dynamic:
+      scaled = rotary.factor * static_cast<double>(model.max_position_embeddings);
+      break;
+    case model::RotaryScaling::yarn:
+      scaled = rotary.factor * rotary.original_positions;
+      break;
+  }
+  return std::max(model.max_position_embeddings, static_cast<std::int64_t>(scaled));
+}
+
 }  // namespace
 
 model::ModelConfig model_of(const TrainConfig& config, std::int64_t tokenizer_vocab) {
@@ -108,6 +128,11 @@ model::ModelConfig model_of(const TrainConfig& config, std::int64_t tokenizer_vo
           "model's own "
           "tokenizer",
           where, result.vocab_size, config.data.tokenizer, tokenizer_vocab);
+  const std::int64_t positions = positions_of(result);
+  require(config.data.seq_length <= positions,
+          "data.seq_length = {}, but the model has {} positions (max_position_embeddings of {}): --set "
+          "data.seq_length={} or less",
+          config.data.seq_length, positions, where, positions);
   return result;
 }
 

@@ -1,8 +1,10 @@
-// A request to stop, by signal: the training loop asks for it between steps, then saves and returns.
+// A request to stop, by signal: answered at once, and obeyed by the training loop between steps, which then
+// saves and returns.
 #pragma once
 
 #include <array>
 #include <csignal>
+#include <string>
 
 namespace expedite::train {
 
@@ -10,12 +12,19 @@ namespace expedite::train {
 /// and after a StopSignal's life too.
 void ignore_repeated_stops();
 
-/// While it lives, SIGINT, SIGTERM and SIGUSR1 (see launch()) only set a flag; a second SIGINT acts as usual,
-/// so that an impatient user is not locked out. The destructor restores the handlers there were before. Only
-/// one at a time; a second is an Error.
+struct StopOptions {
+  int rank = 0;
+  int ranks = 1;
+  std::string what = "the step under way ends and is saved";  // happens after a signal, for the answer
+};
+
+/// While it lives, the first SIGINT, SIGTERM or SIGUSR1 (see launch()) sets a flag and is answered with a
+/// line on standard error; SIGUSR1, which every rank gets, by rank 0 alone. A second SIGINT or SIGTERM acts
+/// as usual, so that an impatient user is not locked out. The destructor restores the handlers there were
+/// before. Only one at a time; a second is an Error.
 class StopSignal {
  public:
-  StopSignal();
+  explicit StopSignal(const StopOptions& options = {});
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
@@ -24,8 +33,14 @@ class StopSignal {
   /// The first signal that came, or 0.
   [[nodiscard]] int signal() const;
 
+  /// From now on a signal, or from now the one that has come, leaves the loop so many seconds to come to
+  /// wait_is_over(); then the process says so and exits with 1. 0: as long as it takes.
+  void set_limit(unsigned seconds);
+  /// What was waited for has come: no limit any more.
+  void wait_is_over();
+
  private:
-  std::array<struct sigaction, 3> previous_ = {};
+  std::array<struct sigaction, 4> previous_ = {};
 };
 
 }  // namespace expedite::train

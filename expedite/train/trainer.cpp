@@ -2,12 +2,12 @@
 
 #include <chrono>
 #include <cmath>
-#include <fstream>
 
 #include "expedite/base/log.h"
 #include "expedite/comm/collectives.h"
 #include "expedite/kernels/bf16_products.h"
 #include "expedite/runtime/write_trace.h"
+#include "expedite/train/memory_need.h"
 #include "expedite/train/metrics.h"
 #include "expedite/train/progress.h"
 #include "expedite/train/stop_signal.h"
@@ -52,13 +52,27 @@ void move_aside(const fs::path& run_dir) {
     kept = run_dir.string() + ".previous-" + std::to_string(i);
   }
   fs::rename(run_dir, kept);
-  spdlog::info("a run of this name was there: moved to {} (use --resume to continue it)", kept.string());
+  spdlog::info(
+      "a run of this name was there: moved to {} (to go on with it, move it back, and start with --resume)",
+      kept.string());
+}
+
+/// The configuration as the run's folder keeps it: of use in any working directory, with the ranks there are.
+std::string saved_config(const TrainConfig& config, int ranks) {
+  TrainConfig saved = with_absolute_paths(config);
+  saved.parallel.ranks = ranks;
+  return to_yaml(saved);
 }
 
 class Trainer {
  public:
   Trainer(const TrainConfig& config, const comm::ProcessGrid& grid, const TrainOptions& options)
-      : config_(config), grid_(grid), options_(options), text_(config), training_(config, text_, grid) {}
+      : config_(config),
+        grid_(grid),
+        options_(options),
+        signal_({.rank = grid.rank(), .ranks = grid.size()}),
+        text_(config),
+        training_(config, text_, grid) {}
 
   TrainSummary run();
   [[noreturn]] void fail_job(std::string_view reason) { training_.fail_job(reason); }
@@ -66,8 +80,12 @@ class Trainer {
  private:
   [[nodiscard]] bool leads() const { return grid_.rank() == 0; }
   void prepare_run();
-  void say_what_runs() const;
+  void say_what_runs(const std::string& weights) const;
+  void say_memory() const;
   void measure_yardsticks();
+  void validate_before_training();
+  std::optional<Validation> validate(std::int64_t sequences);
+  void set_stop_limit();
   [[nodiscard]] bool out_of_time() const;
   void train_step(std::int64_t step);
   void count_step(std::int64_t step, const StepReport& report);
@@ -89,35 +107,82 @@ class Trainer {
   TrainSummary summary_;
   std::int64_t first_step_ = 0;
   Clock::time_point loop_begin_;
+  double longest_step_s_ = 0.0;
   double tokens_per_second_ = 0.0;
   double exposed_ = 0.0;
 };
 
 void Trainer::prepare_run() {
-  if (leads() && !options_.resume) {
-    move_aside(config_.run_dir());
+  const std::optional<Checkpoint> resumed =
+      load_training_state(config_, options_.resume, training_.parameters(), grid_);
+  std::string weights;
+  if (resumed) {
+    weights = describe_weights(model::SafetensorsFolder(resumed->path), training_.parameters()) +
+              ", with the optimizer's state";
+    first_step_ = resumed->step;
+  } else {
+    weights = training_.initialize();
   }
-  comm::barrier(grid_.world());
-  std::optional<std::int64_t> resumed;
-  if (options_.resume) {
-    resumed = load_training_state(config_, training_.parameters(), grid_);
-  }
-  if (!resumed) {
-    training_.initialize();
-  }
-  first_step_ = resumed.value_or(0);
   summary_.steps = first_step_;
   if (leads()) {
+    if (!resumed) {
+      move_aside(config_.run_dir());
+    }
     fs::create_directories(config_.run_dir());
-    std::ofstream(config_.run_dir() / "config.yaml") << to_yaml(config_);
-    metrics_.emplace(config_.run_dir() / "metrics.jsonl", resumed);
+    replace_file(config_.run_dir() / "config.yaml", saved_config(config_, grid_.size()));
+    metrics_.emplace(config_.run_dir() / "metrics.jsonl",
+                     resumed ? std::optional(first_step_) : std::nullopt);
     progress_.emplace(stdout, Progress::Options{.live_width = options_.live_width});
-    say_what_runs();
+    say_what_runs(weights);
+    say_memory();
     measure_yardsticks();
+  }
+  validate_before_training();
+}
+
+void Trainer::validate_before_training() {
+  if (first_step_ > 0 || (config_.train.eval_interval == 0 && !config_.model.load_weights)) {
+    return;
+  }
+  if (const std::optional<Validation> before = validate(config_.train.eval_sequences)) {
+    if (leads()) {
+      spdlog::info("before the first step: validation loss {:.3f}, {:.3f} bits/byte over {} tokens",
+                   before->loss, before->bits_per_byte, before->tokens);
+    }
   }
 }
 
-void Trainer::say_what_runs() const {
+std::optional<Validation> Trainer::validate(std::int64_t sequences) {
+  signal_.set_limit(0);  // which is of steps
+  const std::optional<Validation> validation = training_.evaluate(sequences);
+  if (validation) {
+    summary_.validation_bits_per_byte = validation->bits_per_byte;
+  }
+  set_stop_limit();
+  return validation;
+}
+
+void Trainer::set_stop_limit() {
+  const double limit = config_.runtime.stop_timeout_s;
+  constexpr double kLongest = 1e6;
+  const double seconds = limit > 0.0 ? std::ceil(std::max(limit, 2.0 * longest_step_s_)) : 0.0;
+  signal_.set_limit(static_cast<unsigned>(std::min(seconds, kLongest)));
+}
+
+void Trainer::say_memory() const {
+  std::vector<int> here;
+  for (int rank = 0; rank < grid_.size(); ++rank) {
+    if (grid_.node_of(rank) == grid_.node()) {
+      here.push_back(rank);
+    }
+  }
+  const MemoryNeed need = memory_need(config_, training_.model(), grid_.placement(), here,
+                                      model::State::training, text_.corpus.bytes());
+  spdlog::info("memory: about {:.2f} GB of {} rank{} of this node, as the schedule forecasts",
+               static_cast<double>(need.total()) / 1e9, here.size(), here.size() == 1 ? "" : "s");
+}
+
+void Trainer::say_what_runs(const std::string& weights) const {
   const auto million = [](std::int64_t count) { return static_cast<double>(count) / 1e6; };
   const model::ModelConfig& model = training_.model();
   spdlog::info("{}: {:.2f} M parameters, {:.2f} M active per token; {} of {} layers with {} experts, top {}",
@@ -134,6 +199,11 @@ void Trainer::say_what_runs() const {
   spdlog::info("text: {} files, {} training and {} validation bytes, {} training tokens ({:.2f} epochs)",
                text_.corpus.files, text_.corpus.train_bytes, text_.corpus.validation_bytes,
                text_.train.tokens.size(), training_.epochs());
+  if (text_.corpus.skipped.total() > 0) {
+    spdlog::warn("text left out: {}", text_.corpus.skipped.text());
+  }
+  spdlog::info("tokenizer: {}, {} ids; weights: {}", config_.data.tokenizer, text_.tokenizer->vocab_size(),
+               weights);
   if (first_step_ > 0) {
     spdlog::info("resuming after step {}", first_step_);
   }
@@ -159,6 +229,11 @@ void Trainer::train_step(std::int64_t step) {
   summary_.steps = step + 1;
   summary_.loss = report.result.loss;
   summary_.stopped = report.result.stop && step + 1 < config_.train.steps;
+  longest_step_s_ = std::max(longest_step_s_, report.seconds);
+  set_stop_limit();
+  if (report.result.stop) {
+    signal_.wait_is_over();  // saving takes as long as it takes
+  }
   if (leads()) {
     count_step(step, report);
   }
@@ -204,6 +279,7 @@ void Trainer::show_progress(std::int64_t done) {
 TrainSummary Trainer::run() {
   prepare_run();
   loop_begin_ = Clock::now();
+  set_stop_limit();
   bool saved = false;
   for (std::int64_t step = first_step_; step < config_.train.steps && !summary_.stopped; ++step) {
     train_step(step);
@@ -214,7 +290,7 @@ TrainSummary Trainer::run() {
   }
   if (!saved) {
     spdlog::info("step {} of {}: nothing left to do", summary_.steps, config_.train.steps);
-    summary_.validation_bits_per_byte = training_.evaluate(0);
+    static_cast<void>(validate(0));
   }
   summary_.seconds = seconds_since(begin_);
   return summary_;
@@ -237,9 +313,8 @@ bool Trainer::finish_step(std::int64_t done) {
     summary_.checkpoint = save_training_state(config_, training_.parameters(), grid_, done);
   }
   if ((last && !any_rank_was_signalled()) || (!last && due(plan.eval_interval))) {
-    summary_.validation_bits_per_byte = training_.evaluate(last ? 0 : plan.eval_sequences);
-    if (summary_.validation_bits_per_byte) {
-      line_["validation_bits_per_byte"] = *summary_.validation_bits_per_byte;
+    if (const std::optional<Validation> now = validate(last ? 0 : plan.eval_sequences)) {
+      line_["validation_bits_per_byte"] = now->bits_per_byte;
     }
   }
   if (leads()) {

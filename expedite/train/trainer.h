@@ -6,11 +6,12 @@
 
 #include "expedite/comm/process_grid.h"
 #include "expedite/train/config.h"
+#include "expedite/train/training_state.h"
 
 namespace expedite::train {
 
 struct TrainOptions {
-  bool resume = false;  // continue from the run's newest valid checkpoint, or start if there is none
+  Resume resume = Resume::no;
   std::optional<int>
       live_width;  // columns of the terminal to redraw the progress line on; nothing: plain lines
 };
@@ -27,7 +28,8 @@ struct TrainSummary {
 };
 
 /// Trains. Collective over the grid's world. Writes <output_dir>/<name>/: config.yaml, metrics.jsonl,
-/// trace.json and checkpoints/. A run of the same name that is not resumed is moved aside, never overwritten.
+/// trace.json and checkpoints/. A run of the same name that is not resumed is moved aside, never overwritten;
+/// the caller holds the RunLock of the folder on rank 0.
 /// Errors after the ranks have begun to communicate end the job on all of them with a message that names the
 /// rank.
 TrainSummary train(const TrainConfig& config, const comm::ProcessGrid& grid, const TrainOptions& options);

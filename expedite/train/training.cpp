@@ -34,6 +34,14 @@ const TrainConfig& prepare_process(const TrainConfig& config, const comm::Proces
 
 }  // namespace
 
+std::string describe_weights(const model::SafetensorsFolder& folder, model::Parameters& parameters) {
+  const std::size_t files = folder.files().size();
+  return fmt::format("{}{}: {} tensors, {:.2f} M parameters, as {}", folder.files().front().path().string(),
+                     files > 1 ? fmt::format(" and {} more files", files - 1) : "",
+                     parameters.tensors().size(), static_cast<double>(parameters.total_parameters()) / 1e6,
+                     name_of(parameters.dtype()));
+}
+
 model::BalanceOptions balance_options(const TrainConfig::Moe& moe) {
   model::BalanceOptions balance;
   if (moe.router_load_balancing_type == LoadBalancing::aux_loss) {
@@ -61,14 +69,13 @@ double StepReport::exposed_communication() const {
              : 0.0;
 }
 
-Training::Training(const TrainConfig& config, const TrainingText& text, const comm::ProcessGrid& grid)
+Training::Training(const TrainConfig& config, const TrainingText& text, const comm::ProcessGrid& grid,
+                   model::State state)
     : config_(prepare_process(config, grid)),
       text_(text),
       grid_(grid),
-      sampler_(static_cast<std::int64_t>(text.train.tokens.size()), config.data.seq_length,
-               config.train.global_batch_size, config.seed),
       model_(model_of(config, text.tokenizer->vocab_size())),
-      parameters_(model_, config.dtype, model::expert_shard(model_, grid), model::State::training, pool_),
+      parameters_(model_, config.dtype, model::expert_shard(model_, grid), state, pool_),
       threads_(config.runtime.threads_per_rank > 0 ? static_cast<int>(config.runtime.threads_per_rank)
                                                    : model::threads_per_rank(grid)),
       ep_plan_(train::ep_plan(config, model_, grid, threads_)),
@@ -76,13 +83,21 @@ Training::Training(const TrainConfig& config, const TrainingText& text, const co
               {.threads = threads_,
                .ep_plan = ep_plan_,
                .collective_timeout_s = config.runtime.collective_timeout_s,
-               .traced_steps = static_cast<int>(config.trace.steps)}) {}
-
-void Training::initialize() {
-  parameters_.initialize(static_cast<std::uint64_t>(config_.seed));
-  if (config_.model.load_weights) {
-    load_weights(parameters_, model::SafetensorsFolder(config_.model.path));
+               .traced_steps = static_cast<int>(config.trace.steps)}) {
+  if (state == model::State::training) {
+    sampler_.emplace(static_cast<std::int64_t>(text.train.tokens.size()), config.data.seq_length,
+                     config.train.global_batch_size, config.seed);
   }
+}
+
+std::string Training::initialize() {
+  if (!config_.model.load_weights) {
+    parameters_.initialize(static_cast<std::uint64_t>(config_.seed));
+    return fmt::format("random, seed {}", config_.seed);
+  }
+  const model::SafetensorsFolder folder(config_.model.path);
+  load_weights(parameters_, folder);
+  return describe_weights(folder, parameters_);
 }
 
 model::StepOptions Training::step_options(std::int64_t step) const {
@@ -109,7 +124,7 @@ StepReport Training::step(std::int64_t step, bool stop) {
   const Clock::time_point begin = Clock::now();
   std::vector<Window> windows;
   for (std::int64_t i = 0; i < config_.train.global_batch_size; ++i) {
-    windows.push_back(sampler_.sequence(step, i));
+    windows.push_back(sampler_->sequence(step, i));
   }
   const StepBatch batch =
       distribute(text_.train.tokens, windows, config_.train.micro_batch_size, grid_.rank(), grid_.size());
@@ -128,11 +143,10 @@ StepReport Training::step(std::int64_t step, bool stop) {
   return report;
 }
 
-std::optional<double> Training::evaluate(std::int64_t limit) {
+std::optional<Validation> Training::evaluate(std::int64_t limit) {
   const std::vector<Window> windows = validation_windows(
       static_cast<std::int64_t>(text_.validation.tokens.size()), config_.data.seq_length, limit);
-  double bits = 0.0;
-  std::int64_t bytes = 0;
+  Validation sum;  // loss: of all tokens
   const std::int64_t together = config_.train.micro_batch_size * grid_.size();
   for (std::size_t first = 0; first < windows.size(); first += static_cast<std::size_t>(together)) {
     const auto part = std::span(windows).subspan(
@@ -142,14 +156,20 @@ std::optional<double> Training::evaluate(std::int64_t limit) {
     const model::StepResult result =
         engine_.run({.training = false, .tokens = config_.train.micro_batch_size * config_.data.seq_length},
                     batch.input(), {});
-    bits += result.loss * static_cast<double>(result.targets) / std::numbers::ln2;
+    sum.loss += result.loss * static_cast<double>(result.targets);
+    sum.tokens += result.targets;
     for (const Window& window : part) {
       for (std::int64_t i = window.begin + 1; i <= window.begin + window.length; ++i) {
-        bytes += text_.validation.token_bytes[static_cast<std::size_t>(i)];
+        sum.bytes += text_.validation.token_bytes[static_cast<std::size_t>(i)];
       }
     }
   }
-  return bytes > 0 ? std::optional(bits / static_cast<double>(bytes)) : std::nullopt;
+  if (sum.bytes == 0) {
+    return std::nullopt;
+  }
+  sum.bits_per_byte = sum.loss / std::numbers::ln2 / static_cast<double>(sum.bytes);
+  sum.loss /= static_cast<double>(sum.tokens);
+  return sum;
 }
 
 }  // namespace expedite::train

@@ -3,9 +3,11 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "expedite/comm/process_grid.h"
 #include "expedite/model/engine.h"
+#include "expedite/model/safetensors_folder.h"
 #include "expedite/train/config.h"
 #include "expedite/train/sampler.h"
 #include "expedite/train/text_corpus.h"
@@ -23,6 +25,10 @@ struct TrainingText {
   TokenStream validation;
 };
 
+/// Which files weights came from, and how much that is, in words.
+[[nodiscard]] std::string describe_weights(const model::SafetensorsFolder& folder,
+                                           model::Parameters& parameters);
+
 [[nodiscard]] model::BalanceOptions balance_options(const TrainConfig::Moe& moe);
 
 /// What one optimizer step did.
@@ -37,21 +43,31 @@ struct StepReport {
   [[nodiscard]] double exposed_communication() const;
 };
 
+/// A model's loss on text that it was not trained on.
+struct Validation {
+  double loss = 0.0;  // mean cross-entropy of a token, nats
+  double bits_per_byte = 0.0;
+  std::int64_t tokens = 0;
+  std::int64_t bytes = 0;
+};
+
 class Training {
  public:
-  /// Collective over the grid's world. The weights have no values yet. All arguments must outlive it.
-  Training(const TrainConfig& config, const TrainingText& text, const comm::ProcessGrid& grid);
+  /// Collective over the grid's world. The weights have no values yet. All arguments must outlive it. With
+  /// State::weights it can evaluate and no more.
+  Training(const TrainConfig& config, const TrainingText& text, const comm::ProcessGrid& grid,
+           model::State state = model::State::training);
 
-  /// The weights that a run starts with: random, or those of `model.path`.
-  void initialize();
+  /// The weights that a run starts with: random, or those of `model.path`. Returns where they come from, in
+  /// words.
+  std::string initialize();
 
   /// Step `step`, from 0, of the run. `stop` is this rank's wish; any rank's is in the result of all.
   /// Collective. Throws Error when it fails here; the others then wait, so the caller must end the job.
   StepReport step(std::int64_t step, bool stop);
 
-  /// Bits per byte on at most `limit` validation sequences; 0: on the whole text. Nothing without one.
-  /// Collective.
-  [[nodiscard]] std::optional<double> evaluate(std::int64_t limit);
+  /// On at most `limit` validation sequences; 0: on the whole text. Nothing without one. Collective.
+  [[nodiscard]] std::optional<Validation> evaluate(std::int64_t limit);
 
   /// Prints why on every rank, and ends the job.
   [[noreturn]] void fail_job(std::string_view reason) { engine_.fail_job(reason); }
@@ -62,7 +78,7 @@ class Training {
   [[nodiscard]] const schedule::EpPlan& ep_plan() const { return ep_plan_; }
   [[nodiscard]] int threads() const { return threads_; }
   [[nodiscard]] std::int64_t peak_bytes() const { return pool_.peak_bytes(); }
-  [[nodiscard]] double epochs() const { return sampler_.epochs_after(config_.train.steps - 1); }
+  [[nodiscard]] double epochs() const { return sampler_->epochs_after(config_.train.steps - 1); }
   [[nodiscard]] const tracing::TraceRecorder& trace() { return engine_.trace(); }
 
  private:
@@ -72,7 +88,7 @@ class Training {
   const TrainingText& text_;
   const comm::ProcessGrid& grid_;
   MemoryPool pool_;
-  TrainSampler sampler_;
+  std::optional<TrainSampler> sampler_;  // to train
   model::ModelConfig model_;
   model::Parameters parameters_;
   int threads_;

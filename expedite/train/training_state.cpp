@@ -3,7 +3,7 @@
 #include <fstream>
 
 #include "expedite/base/error.h"
-#include "expedite/base/log.h"
+#include "expedite/base/read_text.h"
 #include "expedite/comm/collectives.h"
 #include "expedite/model/checkpoint_io.h"
 
@@ -34,8 +34,9 @@ fs::path checkpoint_dir(const TrainConfig& config) {
   return config.run_dir() / "checkpoints";
 }
 
-/// What must not change for a resumed run to be the same run.
-nlohmann::json identity(const TrainConfig& config) {
+/// What must not change for a resumed run to be the same run, wherever it is started.
+nlohmann::json identity(const TrainConfig& given) {
+  const TrainConfig config = with_absolute_paths(given);
   return {{"seed", config.seed},
           {"dtype", name_of(config.dtype)},
           {"data.path", config.data.path},
@@ -53,25 +54,68 @@ void write_json(const fs::path& path, const nlohmann::json& json) {
   require(!file.fail(), "{}: cannot write: is the disk full?", path.string());
 }
 
+/// The class of Hugging Face's that a model is of, which some programs go by.
+const char* hugging_face_class(model::Family family) {
+  switch (family) {
+    case model::Family::qwen2_moe:
+      return "Qwen2MoeForCausalLM";
+    case model::Family::qwen3_moe:
+      return "Qwen3MoeForCausalLM";
+    case model::Family::mixtral:
+      return "MixtralForCausalLM";
+    case model::Family::dots1:
+      return "Dots1ForCausalLM";
+    case model::Family::glm4_moe:
+      return "Glm4MoeForCausalLM";
+  }
+  fail("a model of no known family");
+}
+
 nlohmann::json hugging_face_config(const model::Parameters& parameters) {
   nlohmann::json source = parameters.config().source;
+  if (!source.contains("architectures")) {
+    source["architectures"] = {hugging_face_class(parameters.config().family)};
+  }
   source["torch_dtype"] = parameters.dtype() == DType::f32 ? "float32" : "bfloat16";
   return source;
 }
 
-void require_same_run(const TrainConfig& config, const nlohmann::json& saved, const fs::path& path) {
+nlohmann::json read_state(const fs::path& checkpoint) {
+  const fs::path path = checkpoint / kStateFile;
+  try {
+    return nlohmann::json::parse(read_text(path.string()));
+  } catch (const nlohmann::json::exception& error) {
+    fail("{}: is damaged: {}", path.string(), error.what());
+  }
+}
+
+/// Relative paths, which earlier versions saved, are taken to be of the working directory.
+void make_paths_absolute(nlohmann::json& saved) {
+  TrainConfig config;
+  config.data.path = saved.value("data.path", config.data.path);
+  config.data.tokenizer = saved.value("data.tokenizer", config.data.tokenizer);
+  config = with_absolute_paths(config);
+  saved["data.path"] = config.data.path;
+  saved["data.tokenizer"] = config.data.tokenizer;
+}
+
+void require_same_run(const TrainConfig& config, nlohmann::json saved, const fs::path& path) {
   const nlohmann::json mine = identity(config);
+  make_paths_absolute(saved);
   for (const auto& [key, value] : mine.items()) {
     require(saved.contains(key) && saved[key] == value,
             "{}: saved with {} = {}, but the configuration says {}: --resume continues the same run; give "
-            "another "
-            "`name` to start a new one",
+            "another `name` to start a new one",
             (path / kStateFile).string(), key, saved.contains(key) ? saved[key].dump() : "nothing",
             value.dump());
   }
 }
 
 }  // namespace
+
+bool is_of_model(const std::string& file) {
+  return file != kStateFile && !file.starts_with("optimizer/");
+}
 
 fs::path save_training_state(const TrainConfig& config, model::Parameters& parameters,
                              const comm::ProcessGrid& grid, std::int64_t step) {
@@ -105,28 +149,42 @@ fs::path save_training_state(const TrainConfig& config, model::Parameters& param
   return checkpoint_path(dir, step);
 }
 
-std::optional<std::int64_t> load_training_state(const TrainConfig& config, model::Parameters& parameters,
-                                                const comm::ProcessGrid& grid) {
-  std::string found;
-  if (grid.rank() == 0) {
-    remove_leftovers(checkpoint_dir(config));
-    if (const std::optional<Checkpoint> checkpoint = latest_valid(checkpoint_dir(config))) {
-      found = checkpoint->path.string();
-    }
-  }
-  found = comm::broadcast_text(grid.world(), found, 0);
-  if (found.empty()) {
+std::optional<Checkpoint> find_training_state(const TrainConfig& config, Resume resume, Check check) {
+  if (resume == Resume::no) {
     return std::nullopt;
   }
-  const fs::path path(found);
-  std::ifstream file(path / kStateFile);
-  const nlohmann::json state = nlohmann::json::parse(file);
-  require_same_run(config, state, path);
-  load_weights(parameters, model::SafetensorsFolder(path));
-  for (const Part& part : optimizer_parts(parameters.dtype())) {
-    load_tensors(parameters, part.which, model::SafetensorsFolder(path / part.folder));
+  const fs::path dir = checkpoint_dir(config);
+  std::optional<Checkpoint> checkpoint = latest_valid(dir, check);
+  require(
+      checkpoint || resume == Resume::automatic,
+      "{} holds no checkpoint to resume from: is the name right? Leave --resume away to start the run, or "
+      "say --resume=auto, which starts it when there is nothing to resume",
+      dir.string());
+  if (checkpoint) {
+    require_same_run(config, read_state(checkpoint->path), checkpoint->path);
   }
-  return state.at("step").get<std::int64_t>();
+  return checkpoint;
+}
+
+std::optional<Checkpoint> load_training_state(const TrainConfig& config, Resume resume,
+                                              model::Parameters& parameters, const comm::ProcessGrid& grid) {
+  Checkpoint found;
+  if (grid.rank() == 0) {
+    if (resume != Resume::no) {
+      remove_leftovers(checkpoint_dir(config));
+    }
+    found = find_training_state(config, resume).value_or(Checkpoint{});
+  }
+  found.path = comm::broadcast_text(grid.world(), found.path.string(), 0);
+  if (found.path.empty()) {
+    return std::nullopt;
+  }
+  found.step = read_state(found.path).at("step").get<std::int64_t>();
+  load_weights(parameters, model::SafetensorsFolder(found.path));
+  for (const Part& part : optimizer_parts(parameters.dtype())) {
+    load_tensors(parameters, part.which, model::SafetensorsFolder(found.path / part.folder));
+  }
+  return found;
 }
 
 }  // namespace expedite::train

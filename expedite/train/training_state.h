@@ -13,15 +13,26 @@
 
 namespace expedite::train {
 
+/// Whether a run goes on from its newest checkpoint: not at all, or by all means, or if there is one.
+enum class Resume : std::uint8_t { no, yes, automatic };
+
+/// The checkpoint that a run would go on from; nothing when it starts anew. Throws Error when `resume` is
+/// `yes` and there is none, when there are some and none verifies, and when the configuration would not
+/// continue that run (other data, seed or batch).
+[[nodiscard]] std::optional<Checkpoint> find_training_state(const TrainConfig& config, Resume resume,
+                                                            Check check = Check::checksums);
+
 /// Writes <run>/checkpoints/step-NNNNNN after `step` steps and prunes old ones. Collective; the path is known
 /// to all.
 std::filesystem::path save_training_state(const TrainConfig& config, model::Parameters& parameters,
                                           const comm::ProcessGrid& grid, std::int64_t step);
 
-/// Reads the newest valid checkpoint of the run, if there is one, and returns how many steps it had done.
-/// Throws Error when the configuration would not continue that run (other data, seed or batch). Collective.
-[[nodiscard]] std::optional<std::int64_t> load_training_state(const TrainConfig& config,
-                                                              model::Parameters& parameters,
-                                                              const comm::ProcessGrid& grid);
+/// Whether a file of a checkpoint, by its name in there, is of the model rather than of its training.
+[[nodiscard]] bool is_of_model(const std::string& file);
+
+/// Reads the checkpoint that find_training_state finds, if there is one. Throws as it does. Collective.
+[[nodiscard]] std::optional<Checkpoint> load_training_state(const TrainConfig& config, Resume resume,
+                                                            model::Parameters& parameters,
+                                                            const comm::ProcessGrid& grid);
 
 }  // namespace expedite::train

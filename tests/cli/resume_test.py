@@ -87,10 +87,6 @@ class Resume(harness.Case):
         self.assertIn("nothing left to do", process.output)
         self.assertEqual(self.metrics(), before)
 
-    def test_without_a_checkpoint_starts(self):
-        self.train("--resume", train__steps=3)
-        self.assertEqual(len(self.metrics()), 3)
-
     def test_another_run_is_refused(self):
         self.train(train__steps=3)
         for ranks in (1, 2):

@@ -51,6 +51,32 @@ class Signals(harness.Case):
         os.kill(process.rank_pids()[1], signal.SIGTERM)
         self.assert_stopped_well(process, 2)
 
+    def test_answered_within_a_long_step(self):
+        # A step of minutes: the answer does not wait for its end, nor does a second signal.
+        changes = {"train__global_batch_size": 40_000, "train__micro_batch_size": 8, "train__steps": 2}
+        for ranks, number in ((1, signal.SIGTERM), (2, signal.SIGINT)):
+            with self.subTest(ranks=ranks):
+                process = self.start("train", self.write_config(**changes), "--ranks", ranks)
+                self.wait_until(process, lambda: "yardsticks" in process.stderr, "the first step")
+                time.sleep(0.5)
+                os.kill(process.pid, number)
+                self.wait_until(process, lambda: "stopping: the step under way" in process.stderr, "an answer")
+                self.assert_said_once(process, "stopping: the step under way")
+                self.assertIn("(within 120 s)", process.stderr)
+                self.assertIsNone(process.child.poll())
+                os.kill(process.pid, number)
+                self.assertNotEqual(process.wait(20), 0)
+                self.assert_nothing_left(process)
+
+    def test_a_long_step_has_a_limit(self):
+        changes = {"train__global_batch_size": 40_000, "train__micro_batch_size": 8, "train__steps": 2}
+        process = self.start("train", self.write_config(runtime__stop_timeout_s=1, **changes), "--ranks", 2)
+        self.wait_until(process, lambda: "yardsticks" in process.stderr, "the first step")
+        os.kill(process.pid, signal.SIGTERM)
+        self.assertNotEqual(process.wait(20), 0)
+        self.assertIn("did not end within 1 s of the signal to stop", process.stderr)
+        self.assert_nothing_left(process)
+
     def test_twice_ends_at_once(self):
         # Whatever the second interrupts: what was saved before is whole.
         changes = {"checkpoint__save_interval": 2}

@@ -267,6 +267,17 @@ TEST(Config, HasEveryFieldInItsReferenceOnce) {
       << reference;
 }
 
+TEST(Config, MeansTheSameAnywhereWithAbsolutePaths) {
+  const auto here = std::filesystem::current_path();
+  const TrainConfig config = with_absolute_paths(
+      parse_with({"data.path=[text, /data/more, ./a/../b]", "data.tokenizer=bytes", "output_dir=runs"}));
+  EXPECT_EQ(config.model.path, here / "some/model");
+  EXPECT_EQ(config.data.path, (std::vector<std::string>{here / "text", "/data/more", here / "b"}));
+  EXPECT_EQ(config.data.tokenizer, "bytes");
+  EXPECT_EQ(config.output_dir, here / "runs");
+  EXPECT_EQ(with_absolute_paths(config), config);
+}
+
 TEST(Config, ReadsAFile) {
   const auto file = std::filesystem::path(testing::TempDir()) / "expedite-config-test.yaml";
   std::ofstream(file) << kSmallest << "train: {stepz: 1}\n";

@@ -1,6 +1,7 @@
 #include "expedite/train/stop_signal.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
 
@@ -26,9 +27,10 @@ TEST(StopSignal, IsSetByEachOfItsSignals) {
 
 TEST(StopSignal, KeepsTheFirst) {
   const StopSignal stop;
-  std::raise(SIGUSR1);
   std::raise(SIGTERM);
-  EXPECT_EQ(stop.signal(), SIGUSR1);
+  std::raise(SIGUSR1);
+  std::raise(SIGUSR1);
+  EXPECT_EQ(stop.signal(), SIGTERM);
 }
 
 TEST(StopSignal, RepeatedStopsAreHarmlessBeforeAndAfter) {
@@ -69,15 +71,54 @@ TEST(StopSignal, IsOneAtATime) {
   EXPECT_FALSE(again.requested());
 }
 
-TEST(StopSignalDeathTest, LetsASecondInterruptThrough) {
+TEST(StopSignalDeathTest, LetsASecondOneThrough) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  for (const int number : {SIGINT, SIGTERM}) {
+    EXPECT_EXIT(
+        {
+          const StopSignal stop;
+          std::raise(SIGUSR1);
+          std::raise(number);
+        },
+        testing::KilledBySignal(number), "stopping: the step under way");
+  }
+}
+
+TEST(StopSignalDeathTest, EndsWhatDoesNotStopWithinTheLimit) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
-        const StopSignal stop;
-        std::raise(SIGINT);
-        std::raise(SIGINT);
+        StopSignal stop({.rank = 2, .ranks = 4});
+        stop.set_limit(1);
+        std::raise(SIGTERM);
+        while (true) {
+          pause();
+        }
       },
-      testing::KilledBySignal(SIGINT), "");
+      testing::ExitedWithCode(1),
+      R"(\[rank 2\] stopping: .* \(within 1 s\).*\n.*\[rank 2\] the step did not end within 1 s)");
+}
+
+TEST(StopSignal, HasNoLimitOnceTheStepHasEnded) {
+  StopSignal stop;
+  stop.set_limit(100);
+  std::raise(SIGTERM);
+  stop.wait_is_over();
+  EXPECT_EQ(alarm(0), 0U);
+}
+
+TEST(StopSignal, OnlyRankZeroAnswersWhatAllRanksGet) {
+  for (const int rank : {0, 1}) {
+    testing::internal::CaptureStderr();
+    {
+      const StopSignal stop({.rank = rank, .ranks = 2, .what = "the comparison ends"});
+      std::raise(SIGUSR1);
+    }
+    EXPECT_EQ(testing::internal::GetCapturedStderr(),
+              rank == 0 ? "info: [rank 0] stopping: the comparison ends; a second signal ends this at once, "
+                          "unsaved\n"
+                        : "");
+  }
 }
 
 }  // namespace
