@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "expedite/base/text.h"
+#include "expedite/train/launcher.h"
 
 namespace expedite::train {
 namespace {
@@ -20,6 +21,7 @@ constexpr Range kChunks = {.low = 0.0,
                            .high = 1024.0};  // a schedule of all layers can still be built and checked
 constexpr Range kWindow = {.low = 1.0, .high = 1024.0};
 constexpr Range kPositive = {.low = 0.0, .high = 1000.0, .low_open = true};
+constexpr Range kRanks = {.low = 0.0, .high = static_cast<double>(kMostRanks)};
 constexpr Range kSeed = {.low = 0.0, .high = 1e18};
 constexpr Range kFraction = {.low = 0.0, .high = 1.0, .high_open = true};
 
@@ -38,7 +40,7 @@ constexpr Field kFields[] = {
     {"model.config", [](TrainConfig& c) -> Slot { return &c.model.config; }, kAny,
      "The fields of a Hugging Face `config.json`, written here"},
 
-    {"parallel.ranks", [](TrainConfig& c) -> Slot { return &c.parallel.ranks; }, kNotNegative,
+    {"parallel.ranks", [](TrainConfig& c) -> Slot { return &c.parallel.ranks; }, kRanks,
      "Ranks to start where neither `--ranks` nor `--lab` nor a launcher says how many; 0: one"},
     {"parallel.expert_parallel_size", [](TrainConfig& c) -> Slot { return &c.parallel.expert_parallel_size; },
      kNotNegative, "Ranks that share one set of experts (EP); 0: all ranks"},

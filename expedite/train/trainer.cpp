@@ -7,6 +7,7 @@
 #include "expedite/comm/collectives.h"
 #include "expedite/kernels/bf16_products.h"
 #include "expedite/runtime/write_trace.h"
+#include "expedite/train/launcher.h"
 #include "expedite/train/memory_need.h"
 #include "expedite/train/metrics.h"
 #include "expedite/train/progress.h"
@@ -60,7 +61,7 @@ void move_aside(const fs::path& run_dir) {
 /// The configuration as the run's folder keeps it: of use in any working directory, with the ranks there are.
 std::string saved_config(const TrainConfig& config, int ranks) {
   TrainConfig saved = with_absolute_paths(config);
-  saved.parallel.ranks = ranks;
+  saved.parallel.ranks = ranks <= kMostRanks ? ranks : 0;  // on more machines than one starts
   return to_yaml(saved);
 }
 
