@@ -123,7 +123,10 @@ void add_train_command(CLI::App& app, Context& context) {
       ->add_flag("--resume", options->resume,
                  "Continue the run from its newest valid checkpoint, of which there must be one; "
                  "--resume=auto: start the run if there is none")
-      ->check(CLI::IsMember({kResume, kResumeIfThereIs}));
+      ->check([](const std::string& word) {
+        return word == kResume || word == kResumeIfThereIs ? std::string()
+                                                           : "expected --resume or --resume=auto";
+      });
   whole_number(
       command->add_option(
           "--compare-baseline", options->compare_baseline,
