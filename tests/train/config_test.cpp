@@ -128,17 +128,22 @@ TEST(Config, NamesTheNearestOfAnUnknownKey) {
 TEST(Config, SaysWhatIsLegalForAWrongValue) {
   EXPECT_EQ(error_after("train: {steps: many}\n"),
             "job.yaml:3: train.steps = many: expected an integer in [1, 2147483647]");
-  EXPECT_EQ(error_after("train:\n\n  steps: 0\n"), "job.yaml:5: train.steps = 0: expected an integer in [1, 2147483647]");
-  EXPECT_EQ(error_after("train: {steps: 1.5}\n"), "job.yaml:3: train.steps = 1.5: expected an integer in [1, 2147483647]");
-  EXPECT_EQ(error_after("train: {steps: \"3\"}\n"), "job.yaml:3: train.steps = 3: expected an integer in [1, 2147483647]");
+  EXPECT_EQ(error_after("train:\n\n  steps: 0\n"),
+            "job.yaml:5: train.steps = 0: expected an integer in [1, 2147483647]");
+  EXPECT_EQ(error_after("train: {steps: 1.5}\n"),
+            "job.yaml:3: train.steps = 1.5: expected an integer in [1, 2147483647]");
+  EXPECT_EQ(error_after("train: {steps: \"3\"}\n"),
+            "job.yaml:3: train.steps = 3: expected an integer in [1, 2147483647]");
   EXPECT_EQ(error_after("train: {steps: 99999999999999999999}\n"),
             "job.yaml:3: train.steps = 99999999999999999999: expected an integer in [1, 2147483647]");
   EXPECT_EQ(error_after("", {"train.steps="}),
             "--set train.steps=: train.steps = null: expected an integer in [1, 2147483647]");
   EXPECT_EQ(error_after("optimizer: {beta1: 1.0}\n"),
             "job.yaml:3: optimizer.beta1 = 1.0: expected a number in [0, 1)");
-  EXPECT_EQ(error_after("optimizer: {lr: 0}\n"), "job.yaml:3: optimizer.lr = 0: expected a number in (0, 1000]");
-  EXPECT_EQ(error_after("optimizer: {lr: .nan}\n"), "job.yaml:3: .nan is not a finite number");
+  EXPECT_EQ(error_after("optimizer: {lr: 0}\n"),
+            "job.yaml:3: optimizer.lr = 0: expected a number in (0, 1000]");
+  EXPECT_EQ(error_after("optimizer: {lr: .nan}\n"),
+            "job.yaml:3: optimizer.lr = .nan: expected a number in (0, 1000]");
   EXPECT_EQ(error_after("dtype: fp16\n"), "job.yaml:3: dtype = fp16: expected bf16 or f32");
   EXPECT_EQ(error_after("parallel: {ep_plan: {dispatcher: allgather}}\n"),
             "job.yaml:3: parallel.ep_plan.dispatcher = allgather: expected alltoall, zero_redundancy, "
@@ -239,7 +244,7 @@ TEST(Config, ReadsTheExpertParallelPlan) {
 TEST(Config, WritesAndReadsAgainTheSame) {
   auto config = parse_with({"name='true'", "seed=9007199254740993", "output_dir='a \"b\" \\ c: #d'",
                             "data.path=[\"x\\ny\", '- z', é, '0x1', '~', 'ok']", "optimizer.lr=0.1",
-                            "optimizer.eps=1e-300", "train.max_minutes=1e22", "dtype=f32",
+                            "optimizer.eps=1e-300", "train.max_minutes=1e-22", "dtype=f32",
                             "data.extensions=[]", "moe.router_load_balancing_type=seq_aux_loss"});
   config.model.path = "";
   config.model.config =
