@@ -4,8 +4,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
-import unittest
 from pathlib import Path
 
 import harness
@@ -122,5 +122,6 @@ class Install(harness.Case):
 
 if __name__ == "__main__":
     if shutil.which("cmake") is None:
-        raise unittest.SkipTest("cmake is not in PATH")
+        print("cmake is not in PATH", file=sys.stderr)
+        sys.exit(77)
     harness.main()
