@@ -107,8 +107,10 @@ class ProbeRunner final : public runtime::TaskRunner {
         src_(kPlaces * most_bytes_, std::byte{0}),
         dst_(src_.size() + 2 * kRow, std::byte{0}) {}
 
-  void set_exchange(const comm::Communicator& group, const Exchange& exchange) {
+  /// node_of: of each rank of the group.
+  void set_exchange(const comm::Communicator& group, std::vector<int> node_of, const Exchange& exchange) {
     group_ = &group;
+    node_of_ = std::move(node_of);
     exchange_ = exchange;
   }
 
@@ -185,7 +187,8 @@ class ProbeRunner final : public runtime::TaskRunner {
                                                              .src_rows = rows_,
                                                              .dst = dst_.data() + place,
                                                              .dst_rows = rows_,
-                                                             .row_bytes = kRow}));
+                                                             .row_bytes = kRow,
+                                                             .node = node_of_}));
   }
 
   BusyProduct product_;
@@ -198,6 +201,7 @@ class ProbeRunner final : public runtime::TaskRunner {
   std::vector<std::byte> dst_;
   std::vector<std::int64_t> met_, mine_, all_, rows_;
   const comm::Communicator* group_ = nullptr;
+  std::vector<int> node_of_;
   Exchange exchange_;
   std::atomic<bool> done_ = false;
   std::vector<std::int64_t> product_ends_;
@@ -263,8 +267,9 @@ class ExecutionProbe {
     const comm::Communicator group = grid_.world().split(color, grid_.rank(), "probe");
     cost::CollectiveTimes result{
         .collective = collective, .nodes = shape.nodes, .ranks_per_node = shape.ranks_per_node};
+    const std::vector<int> node_of = comm::all_gather(group, grid_.node());
     for (const std::int64_t bytes : sizes(collective)) {
-      runner_.set_exchange(group, {collective, bytes});
+      runner_.set_exchange(group, node_of, {collective, bytes});
       result.times.push_back(measure(bytes));
       if (result.times.back().seconds > kLongest) {
         break;  // what is larger takes longer in proportion

@@ -183,8 +183,8 @@ void add_bench_layer(CLI::App& bench, Context& context) {
   auto dispatch = std::make_shared<LayerOptions>();
   dispatch->dispatchers = dispatcher_choices();
   dispatch->bench.training = false;
-  dispatch->bench.ffn = 16;  // experts that take next to no time
-  dispatch->chunks = {"1"};
+  dispatch->bench.ffn = 16;       // experts that take next to no time
+  dispatch->chunks = {"1", "4"};  // levels one after the other, and overlapped
   command =
       bench.add_subcommand("dispatch", "To the experts and back: a layer's forward pass with tiny experts");
   add_shape(*command, *dispatch);

@@ -3,16 +3,18 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "expedite/base/error.h"
 #include "expedite/comm/environment.h"
+#include "expedite/comm/paced_sends.h"
 #include "expedite/comm/request.h"
 
 namespace expedite::comm {
 namespace {
 
-constexpr int kRowTag = 2;
+constexpr int kFirstRowTag = 16;  // plus the channel
 
 /// `bytes` bytes as one MPI element.
 class RowType {
@@ -33,6 +35,15 @@ class RowType {
  private:
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
 };
+
+/// Both sides of a message between nodes cut it alike: visit(offset, bytes) of each piece.
+template <typename Visit>
+void for_each_piece(std::int64_t bytes, std::int64_t row_bytes, const Visit& visit) {
+  const std::int64_t piece = std::max(PacedSends::kPieceBytes / row_bytes, std::int64_t{1}) * row_bytes;
+  for (std::int64_t begin = 0; begin < bytes; begin += piece) {
+    visit(begin, static_cast<int>(std::min(piece, bytes - begin)));
+  }
+}
 
 }  // namespace
 
@@ -60,8 +71,9 @@ RowLayout row_layout(std::span<const std::int64_t> rows, std::int64_t row_bytes)
 }
 
 struct RowExchange::State {
-  std::vector<MPI_Request> requests;
   std::string where;
+  std::vector<MPI_Request> requests;
+  std::optional<PacedSends> paced;  // to other nodes
 };
 
 // Sends and receives rather than MPI_Ialltoallv: peers without rows cost nothing, offsets are 64-bit pointers
@@ -86,27 +98,42 @@ RowExchange::RowExchange(const Communicator& communicator, const RowExchangeArgs
   const auto* src_data = static_cast<const std::byte*>(args.src);
   auto* dst_data = static_cast<std::byte*>(args.dst);
   const RowType type(args.row_bytes, state_->where);
-  state_->requests.reserve(2 * ranks);
+  const int tag = kFirstRowTag + args.channel;
+  const auto in_another_node = [&](std::size_t peer) {
+    return !args.node.empty() && args.node[peer] != args.node[self];
+  };
+  const auto receive = [&](std::byte* to, int count, MPI_Datatype element, std::size_t peer) {
+    check(MPI_Irecv(to, count, element, static_cast<int>(peer), tag, communicator.handle(),
+                    &state_->requests.emplace_back(MPI_REQUEST_NULL)),
+          "MPI_Irecv", state_->where);
+  };
   for (std::size_t step = 1; step < ranks; ++step) {
     const std::size_t peer = (self + ranks - step) % ranks;
-    if (dst.counts[peer] > 0) {
-      check(MPI_Irecv(dst_data + dst.byte_offsets[peer], dst.counts[peer], type.handle(),
-                      static_cast<int>(peer), kRowTag, communicator.handle(),
-                      &state_->requests.emplace_back(MPI_REQUEST_NULL)),
-            "MPI_Irecv", state_->where);
+    std::byte* const to = dst_data + dst.byte_offsets[peer];
+    if (in_another_node(peer)) {
+      for_each_piece(dst.counts[peer] * args.row_bytes, args.row_bytes,
+                     [&](std::int64_t offset, int bytes) { receive(to + offset, bytes, MPI_BYTE, peer); });
+    } else if (dst.counts[peer] > 0) {
+      receive(to, dst.counts[peer], type.handle(), peer);
     }
   }
+  state_->paced.emplace(communicator.handle(), tag, state_->where);
   for (std::size_t step = 1; step < ranks; ++step) {  // each rank starts with another peer
     const std::size_t peer = (self + step) % ranks;
-    if (src.counts[peer] > 0) {
-      const bool leaves_node = !args.node.empty() && args.node[peer] != args.node[self];
-      (leaves_node ? traffic_.inter_node : traffic_.intra_node) += src.counts[peer] * args.row_bytes;
-      check(MPI_Isend(src_data + src.byte_offsets[peer], src.counts[peer], type.handle(),
-                      static_cast<int>(peer), kRowTag, communicator.handle(),
-                      &state_->requests.emplace_back(MPI_REQUEST_NULL)),
+    const std::byte* const from = src_data + src.byte_offsets[peer];
+    const std::int64_t bytes = src.counts[peer] * args.row_bytes;
+    (in_another_node(peer) ? traffic_.inter_node : traffic_.intra_node) += bytes;
+    if (in_another_node(peer)) {
+      for_each_piece(bytes, args.row_bytes, [&](std::int64_t offset, int length) {
+        state_->paced->add(from + offset, length, static_cast<int>(peer));
+      });
+    } else if (src.counts[peer] > 0) {
+      check(MPI_Isend(from, src.counts[peer], type.handle(), static_cast<int>(peer), tag,
+                      communicator.handle(), &state_->requests.emplace_back(MPI_REQUEST_NULL)),
             "MPI_Isend", state_->where);
     }
   }
+  static_cast<void>(state_->paced->advance());
   if (src.counts[self] > 0) {
     std::memcpy(dst_data + dst.byte_offsets[self], src_data + src.byte_offsets[self],
                 static_cast<std::size_t>(src.counts[self] * args.row_bytes));
@@ -118,11 +145,12 @@ RowExchange& RowExchange::operator=(RowExchange&&) noexcept = default;
 RowExchange::~RowExchange() = default;
 
 bool RowExchange::test() {
+  const bool sent = !state_->paced || state_->paced->advance();
   int complete = 0;
   check(MPI_Testall(static_cast<int>(state_->requests.size()), state_->requests.data(), &complete,
                     MPI_STATUSES_IGNORE),
         "MPI_Testall", state_->where);
-  return complete != 0;
+  return sent && complete != 0;
 }
 
 void RowExchange::wait() {

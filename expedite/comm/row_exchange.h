@@ -31,7 +31,9 @@ struct RowExchangeArgs {
   void* dst = nullptr;
   std::span<const std::int64_t> dst_rows;
   std::int64_t row_bytes = 0;
-  std::span<const int> node = {};  // of each rank, to tell traffic by level; empty: all of one
+  /// Of each rank, the same on all; empty: all of one. Rows to other nodes go in pieces, a few at a time.
+  std::span<const int> node = {};
+  int channel = 0;  // exchanges of one communicator that are under way together differ in it
 };
 
 /// An all-to-all under way. The buffers must stay until it is complete, `src` unchanged; the spans of counts

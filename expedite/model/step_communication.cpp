@@ -18,6 +18,9 @@ using schedule::Op;
 using schedule::Pass;
 using schedule::Role;
 
+constexpr int kRowChannel = 0;
+constexpr int kGateChannel = 1;
+
 /// Gathers the routing of all ranks, then completes the plan.
 class PlanGather final : public runtime::PendingCommunication {
  public:
@@ -119,13 +122,14 @@ StepRunner::Pending StepRunner::start_exchange(const schedule::Task& task, Held&
                                    : (forward ? Role::combine_send : Role::grad_combine_send)));
   Arena dst_arena(held(is_dispatch ? (forward ? Role::dispatch_recv : Role::grad_dispatch_recv)
                                    : (forward ? Role::combine_recv : Role::grad_combine_recv)));
-  const auto start = [&](const void* src, void* dst, std::int64_t row_bytes) {
+  const auto start = [&](const void* src, void* dst, std::int64_t row_bytes, int channel) {
     return comm::RowExchange(expert_parallel_, {.src = src,
                                                 .src_rows = outward ? chunk.send_rows : chunk.recv_rows,
                                                 .dst = dst,
                                                 .dst_rows = outward ? chunk.recv_rows : chunk.send_rows,
                                                 .row_bytes = row_bytes,
-                                                .node = node_of_});
+                                                .node = node_of_,
+                                                .channel = channel});
   };
   const std::int64_t row_bytes = config_.hidden_size * size_of(dtype_);
   const std::int64_t src_rows = outward ? chunk.sent_rows() : chunk.arrived_rows();
@@ -133,15 +137,15 @@ StepRunner::Pending StepRunner::start_exchange(const schedule::Task& task, Held&
   if (!is_dispatch) {
     return std::make_unique<GatedExchange>(
         start(src_arena.take(dtype_, {src_rows, config_.hidden_size}).data(),
-              dst_arena.take(dtype_, {dst_rows, config_.hidden_size}).data(), row_bytes),
+              dst_arena.take(dtype_, {dst_rows, config_.hidden_size}).data(), row_bytes, kRowChannel),
         std::nullopt);
   }
   const GatedRows src(src_arena, config_, src_rows, dtype_);
   const GatedRows dst(dst_arena, config_, dst_rows, dtype_);
-  comm::RowExchange rows = start(src.rows.data(), dst.rows.data(), row_bytes);
+  comm::RowExchange rows = start(src.rows.data(), dst.rows.data(), row_bytes, kRowChannel);
   return std::make_unique<GatedExchange>(
-      std::move(rows),
-      start(src.gates.data(), dst.gates.data(), config_.experts_per_token * size_of(DType::f32)));
+      std::move(rows), start(src.gates.data(), dst.gates.data(),
+                             config_.experts_per_token * size_of(DType::f32), kGateChannel));
 }
 
 StepRunner::Pending StepRunner::start_announcement(const schedule::Task& task, Held& held) {

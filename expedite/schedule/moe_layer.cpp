@@ -68,12 +68,14 @@ void MoeLayer::run(const Flow& flow, const Cover& cover) {
 }
 
 /// A chunk's way out goes ahead of its predecessors' way back, since experts wait for it; unpacking lags, so
-/// that it finds its rows there.
+/// that it finds its rows there. Inside nodes an arrival is told when experts want it, since what is told
+/// after it waits for the wire too.
 void MoeLayer::run_continuous(const Flow& flow, const Cover& cover) {
   const int window = spec_.ep_plan.window;
   for (int c = 0; c < std::min(window, chunks_); ++c) {
     send_out(flow, c);
   }
+  tell_arrival(flow, 0);
   cover.first();
   const int lag = std::max(1, window - 1);
   for (int c = 0; c < chunks_; ++c) {
@@ -82,6 +84,7 @@ void MoeLayer::run_continuous(const Flow& flow, const Cover& cover) {
       send_out(flow, c + window);
     }
     back(flow, c);
+    tell_arrival(flow, c + 1);
     cover.behind_experts(c);
     if (c >= lag) {
       unpack(flow, c - lag);
@@ -103,6 +106,7 @@ void MoeLayer::run_pairwise(const Flow& flow, const Cover& cover) {
       cover.first();
     }
     for (int c = first; c < end; ++c) {
+      tell_arrival(flow, c);
       experts(flow, c);
       back(flow, c);
       cover.behind_experts(c);
@@ -120,6 +124,7 @@ void MoeLayer::run_one_by_one(const Flow& flow, const Cover& cover) {
   cover.first();
   for (int c = 0; c < chunks_; ++c) {
     send_out(flow, c);
+    tell_arrival(flow, c);
     experts(flow, c);
     back(flow, c);
     unpack(flow, c);
@@ -168,11 +173,16 @@ void MoeLayer::out(const Flow& flow, int index) {
     (spec_.shares_rows() ? held.uses : held.acquires).push_back(key(flow.recv, index));
     last = send(work(flow.out, flow, index, {last}), stream_, kExpertParallelGroup, std::move(held));
   }
-  if (spec_.shares_rows()) {
+  arrived_[c] = last;
+}
+
+/// To the ranks of this node, which read rows where they lie. Behind the last chunk there is none.
+void MoeLayer::tell_arrival(const Flow& flow, int index) {
+  if (spec_.shares_rows() && index < chunks_) {
+    TaskId& last = arrived_[static_cast<std::size_t>(index)];
     last = writer_.communicate(work(flow.out, flow, index, {last}), Stream::intra, Collective::all_gather,
                                kNodeGroup, {.uses = {key(flow.recv, index)}});
   }
-  arrived_[c] = last;
 }
 
 TaskId MoeLayer::send(const Work& work, Stream stream, GroupId group, const Held& held) {

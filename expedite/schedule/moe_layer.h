@@ -73,6 +73,7 @@ class MoeLayer {
   void send_out(const Flow& flow, int index);  // pack and out
   void pack(const Flow& flow, int index);
   void out(const Flow& flow, int index);
+  void tell_arrival(const Flow& flow, int index);
   TaskId send(const Work& work, Stream stream, GroupId group, const Held& held);
   void experts(const Flow& flow, int index);
   void back(const Flow& flow, int index);

@@ -54,7 +54,9 @@ class BenchLayer(harness.Case):
 
     def test_dispatch_compares_the_dispatchers(self):
         process, results = self.bench("dispatch", *SHAPE, "--ranks", 2)
-        self.assertEqual([result["dispatcher"] for result in results], DISPATCHERS)
+        self.assertEqual(
+            [(result["dispatcher"], result["chunks"]) for result in results], [(d, n) for d in DISPATCHERS for n in (1, 4)]
+        )
         self.assertRegex(process.stdout, r"(?m)^dispatcher auto is (alltoall|zero_redundancy|hierarchical(_dedup)?): ")
 
     def test_the_number_of_chunks_can_be_measured(self):

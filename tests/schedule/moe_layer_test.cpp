@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 #include "expedite/schedule/train_step.h"
 #include "expedite/schedule/verify.h"
@@ -122,6 +123,35 @@ TEST(MoeLayer, ContinuousPipelineKeepsTheWindowFull) {
 }
 
 // Nothing of one pair is under way while another's experts run.
+// What a node's ranks tell each other stands in one queue: news of a later chunk's arrival there would make a
+// chunk that is computed wait for the wire.
+TEST(MoeLayer, NoChunkWaitsOnItsWayBackForALaterOnesArrival) {
+  for (const ChunkPipeline pipeline : kPipelines) {
+    StepSpec spec = spec_of(0, 4, 4, {true}, {2, 2});
+    spec.ep_plan = {.dispatcher = Dispatcher::hierarchical_dedup,
+                    .chunking = {.chunks = 6},
+                    .pipeline = pipeline,
+                    .window = 3};
+    const Schedule schedule = build_moe_layer_step(spec);
+    for (const auto& [out, back, pass] : {std::tuple(Op::dispatch, Op::combine, Pass::forward),
+                                          std::tuple(Op::combine, Op::dispatch, Pass::input_grad)}) {
+      int told = 0;
+      int returned = 0;
+      for (const Task& task : schedule.tasks) {
+        if (task.stream == Stream::intra && task.pass == pass && (task.op == out || task.op == back)) {
+          int& next = task.op == out ? told : returned;
+          EXPECT_EQ(task.chunk, next);
+          ++next;
+          EXPECT_GE(told, returned) << name_of(pipeline);
+          EXPECT_LE(told, returned + 1) << name_of(pipeline);
+        }
+      }
+      EXPECT_EQ(told, 6);
+      EXPECT_EQ(returned, 6);
+    }
+  }
+}
+
 TEST(MoeLayer, PairwisePipelineDrainsEveryPair) {
   StepSpec spec = spec_of(0, 2, 2, {true}, {1, 1});
   spec.ep_plan = {.chunking = {.chunks = 5}, .pipeline = ChunkPipeline::pairwise};

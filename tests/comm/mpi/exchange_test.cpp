@@ -4,16 +4,21 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <numeric>
 #include <optional>
+#include <span>
+#include <thread>
 #include <vector>
 
 #include "expedite/base/error.h"
 #include "expedite/base/random.h"
 #include "expedite/comm/collectives.h"
 #include "expedite/comm/metadata_gather.h"
+#include "expedite/comm/paced_sends.h"
 #include "expedite/comm/reduce.h"
 #include "expedite/comm/row_exchange.h"
 
@@ -79,7 +84,12 @@ Side side_of(const Traffic& traffic, int ranks, int rank, std::int64_t row_bytes
 
 TEST(RowExchange, BringsEveryRowToItsPlace) {
   const auto world = Communicator::world();
-  for (std::uint64_t trial = 0; trial < 30; ++trial) {
+  std::vector<int>
+      node_of;  // nodes as they might be, since a message's way does not depend on where ranks are
+  for (int rank = 0; rank < world.size(); ++rank) {
+    node_of.push_back(rank % 3);
+  }
+  for (std::uint64_t trial = 0; trial < 60; ++trial) {
     const std::int64_t row_bytes = std::array<std::int64_t, 4>{1, 6, 128, 2048}[trial % 4];
     const Traffic traffic(world.size(), trial);
     const Side src = side_of(traffic, world.size(), world.rank(), row_bytes, true);
@@ -89,7 +99,15 @@ TEST(RowExchange, BringsEveryRowToItsPlace) {
                                  .src_rows = src.rows,
                                  .dst = dst.data(),
                                  .dst_rows = expected.rows,
-                                 .row_bytes = row_bytes});
+                                 .row_bytes = row_bytes,
+                                 .node = trial % 2 == 0 ? std::span<const int>() : node_of});
+    std::int64_t to_other_nodes = 0;
+    for (int peer = 0; trial % 2 != 0 && peer < world.size(); ++peer) {
+      if (peer % 3 != world.rank() % 3) {
+        to_other_nodes += traffic.rows(world.rank(), peer) * row_bytes;
+      }
+    }
+    EXPECT_EQ(exchange.rows().inter_node, to_other_nodes);
     EXPECT_EQ(exchange.bytes(), static_cast<std::int64_t>(src.bytes.size()) -
                                     traffic.rows(world.rank(), world.rank()) * row_bytes);
     exchange.wait();
@@ -118,6 +136,58 @@ TEST(RowExchange, RunsSeveralAtATimeOnOneCommunicator) {
     exchanges[i].wait();
     for (std::size_t peer = 0; peer < ranks; ++peer) {
       EXPECT_EQ(dst[i][peer * kRows + kRows - 1], static_cast<std::int32_t>(10 * i + peer));
+    }
+  }
+}
+
+// More pieces than are under way at once, in two exchanges at a time, with a rank that comes late: those that
+// wait for it are served before.
+TEST(RowExchange, GoesBetweenNodesInPieces) {
+  const auto world = Communicator::world();
+  const auto ranks = static_cast<std::size_t>(world.size());
+  std::vector<int> node_of(ranks);
+  std::iota(node_of.begin(), node_of.end(), 0);
+  for (const std::int64_t row_bytes : {std::int64_t{1000}, 2 * PacedSends::kPieceBytes + 1}) {
+    const std::int64_t count = 20 * PacedSends::kPieceBytes / row_bytes + 1;
+    const std::vector<std::int64_t> rows(ranks, count);
+    const auto bytes = static_cast<std::size_t>(count * row_bytes);
+    const auto value = [](std::size_t from, std::size_t to, int channel, std::size_t i) {
+      return static_cast<std::uint8_t>(i / 997 + 31 * from + 7 * to +
+                                       101 * static_cast<std::size_t>(channel));
+    };
+    std::vector<std::vector<std::uint8_t>> src(2, std::vector<std::uint8_t>(ranks * bytes));
+    std::vector<std::vector<std::uint8_t>> dst = src;
+    const auto self = static_cast<std::size_t>(world.rank());
+    if (world.rank() == world.size() - 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    }
+    std::vector<RowExchange> exchanges;
+    for (int channel = 0; channel < 2; ++channel) {
+      auto& sent = src[static_cast<std::size_t>(channel)];
+      for (std::size_t i = 0; i < sent.size(); ++i) {
+        sent[i] = value(self, i / bytes, channel, i % bytes);
+      }
+      exchanges.emplace_back(world, RowExchangeArgs{.src = sent.data(),
+                                                    .src_rows = rows,
+                                                    .dst = dst[static_cast<std::size_t>(channel)].data(),
+                                                    .dst_rows = rows,
+                                                    .row_bytes = row_bytes,
+                                                    .node = node_of,
+                                                    .channel = channel});
+    }
+    for (bool done = false; !done;) {
+      const bool first = exchanges[0].test();
+      done = exchanges[1].test() && first;
+    }
+    for (int channel = 0; channel < 2; ++channel) {
+      const auto& arrived = dst[static_cast<std::size_t>(channel)];
+      std::size_t wrong = 0;
+      for (std::size_t i = 0; i < arrived.size(); ++i) {
+        wrong += arrived[i] != value(i / bytes, self, channel, i % bytes);
+      }
+      EXPECT_EQ(wrong, 0U) << row_bytes;
+      EXPECT_EQ(exchanges[static_cast<std::size_t>(channel)].rows().inter_node,
+                static_cast<std::int64_t>((ranks - 1) * bytes));
     }
   }
 }
