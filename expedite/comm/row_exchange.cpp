@@ -38,7 +38,7 @@ class RowType {
 
 /// Both sides of a message between nodes cut it alike: visit(offset, bytes) of each piece.
 template <typename Visit>
-void for_each_piece(std::int64_t bytes, std::int64_t row_bytes, const Visit& visit) {
+void for_each_row_piece(std::int64_t bytes, std::int64_t row_bytes, const Visit& visit) {
   const std::int64_t piece = std::max(PacedSends::kPieceBytes / row_bytes, std::int64_t{1}) * row_bytes;
   for (std::int64_t begin = 0; begin < bytes; begin += piece) {
     visit(begin, static_cast<int>(std::min(piece, bytes - begin)));
@@ -111,8 +111,9 @@ RowExchange::RowExchange(const Communicator& communicator, const RowExchangeArgs
     const std::size_t peer = (self + ranks - step) % ranks;
     std::byte* const to = dst_data + dst.byte_offsets[peer];
     if (in_another_node(peer)) {
-      for_each_piece(dst.counts[peer] * args.row_bytes, args.row_bytes,
-                     [&](std::int64_t offset, int bytes) { receive(to + offset, bytes, MPI_BYTE, peer); });
+      for_each_row_piece(
+          dst.counts[peer] * args.row_bytes, args.row_bytes,
+          [&](std::int64_t offset, int bytes) { receive(to + offset, bytes, MPI_BYTE, peer); });
     } else if (dst.counts[peer] > 0) {
       receive(to, dst.counts[peer], type.handle(), peer);
     }
@@ -124,7 +125,7 @@ RowExchange::RowExchange(const Communicator& communicator, const RowExchangeArgs
     const std::int64_t bytes = src.counts[peer] * args.row_bytes;
     (in_another_node(peer) ? traffic_.inter_node : traffic_.intra_node) += bytes;
     if (in_another_node(peer)) {
-      for_each_piece(bytes, args.row_bytes, [&](std::int64_t offset, int length) {
+      for_each_row_piece(bytes, args.row_bytes, [&](std::int64_t offset, int length) {
         state_->paced->add(from + offset, length, static_cast<int>(peer));
       });
     } else if (src.counts[peer] > 0) {
