@@ -2,15 +2,21 @@
 // is legal.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "expedite/base/error.h"
+#include "expedite/base/near_fields.h"
 #include "expedite/base/strict_json.h"
 
 namespace expedite {
@@ -27,11 +33,15 @@ class ConfigFields {
 
   [[nodiscard]] const std::string& where() const { return where_; }
   /// Present, perhaps null.
-  [[nodiscard]] bool contains(const char* field) const { return object_.contains(field); }
+  [[nodiscard]] bool contains(const char* field) const {
+    asked_.insert(field);
+    return object_.contains(field);
+  }
   /// Present and not null.
   [[nodiscard]] bool has(const char* field) const { return find(field) != nullptr; }
   /// The value, or nullptr where the field is absent or null.
   [[nodiscard]] const nlohmann::json* find(const char* field) const {
+    asked_.insert(field);
     const auto found = object_.find(field);
     return found == object_.end() || found->is_null() ? nullptr : &*found;
   }
@@ -59,7 +69,7 @@ class ConfigFields {
   [[nodiscard]] std::int64_t required_integer(const char* field, std::int64_t lowest = 1,
                                               std::int64_t highest = kMaxSize) const {
     const std::optional<std::int64_t> value = optional_integer(field, lowest, highest);
-    require(value.has_value(), "{}: the field {} is missing", where_, field);
+    require(value.has_value(), "{}: the field {} is missing{}", where_, field, hint(field));
     return *value;
   }
 
@@ -69,7 +79,7 @@ class ConfigFields {
   }
   [[nodiscard]] double required_number(const char* field, double lowest) const {
     const std::optional<double> value = optional_number(field, lowest);
-    require(value.has_value(), "{}: the field {} is missing", where_, field);
+    require(value.has_value(), "{}: the field {} is missing{}", where_, field, hint(field));
     return *value;
   }
   [[nodiscard]] std::optional<double> optional_number(const char* field, double lowest) const {
@@ -103,9 +113,39 @@ class ConfigFields {
     return value->get<std::string>();
   }
 
+  /// To be called when all has been read: throws Error when a field is a slip of one that was asked for and
+  /// that is not there, which would leave that one at its default. A slip beside the field itself is added to
+  /// `notes`. Fields in `of_others` are never slips.
+  void refuse_slips(std::span<const std::string> of_others, std::vector<std::string>& notes) const {
+    const std::vector<std::string> asked(asked_.begin(), asked_.end());
+    for (const auto& [name, value] : object_.items()) {
+      if (asked_.contains(name) || std::ranges::find(of_others, name) != of_others.end()) {
+        continue;
+      }
+      const std::string meant = slip_of(name, asked);
+      require(meant.empty() || object_.contains(meant), "{}: unknown field {}; the nearest known field is {}",
+              where_, name, meant);
+      if (!meant.empty()) {
+        notes.push_back(where_ + ": unknown field " + name + " has no effect; " + meant + " is read");
+      }
+    }
+  }
+
  private:
+  /// Names a field that may have been meant, for a missing one.
+  [[nodiscard]] std::string hint(const char* field) const {
+    const std::vector<std::string> missing = {field};
+    for (const auto& [name, value] : object_.items()) {
+      if (!slip_of(name, missing).empty()) {
+        return "; is " + name + " meant for it?";
+      }
+    }
+    return "";
+  }
+
   const nlohmann::json& object_;
   std::string where_;
+  mutable std::set<std::string, std::less<>> asked_;
 };
 
 }  // namespace expedite

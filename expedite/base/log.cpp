@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 #include <memory>
+#include <mutex>
+#include <set>
 
 namespace expedite {
 
@@ -18,6 +20,15 @@ void initialize_logging(int rank, int ranks) {
   const std::string where = ranks > 1 ? fmt::format("[rank {}] ", rank) : std::string();
   logger->set_pattern("%^%l%$: " + where + "%v");
   spdlog::set_default_logger(std::move(logger));
+}
+
+void warn_once(const std::string& text) {
+  static std::mutex mutex;
+  static std::set<std::string> told;
+  const std::scoped_lock lock(mutex);
+  if (told.insert(text).second) {
+    spdlog::warn("{}", text);
+  }
 }
 
 }  // namespace expedite

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 
+#include "expedite/base/log.h"
 #include "expedite/comm/collectives.h"
 #include "expedite/kernels/cross_entropy.h"
 #include "expedite/model/checkpoint_io.h"
@@ -73,6 +74,9 @@ class Comparison {
         parameters_(config_, options.dtype, expert_shard(config_, grid), State::gradients, pool_),
         sequences_(file_, config_.vocab_size),
         engine_(parameters_, grid, pool_, {.threads = options.threads}) {
+    if (grid.rank() == 0) {
+      std::ranges::for_each(config_.notes, warn_once);
+    }
     load_weights(parameters_, SafetensorsFolder(options.model_dir));
     for (const StoredTensor& tensor : file_.tensors()) {
       if (tensor.name != "input_ids" && tensor.name != "attention_mask") {

@@ -6,6 +6,7 @@
 
 #include "expedite/base/config_fields.h"
 #include "expedite/base/error.h"
+#include "expedite/base/hugging_face_fields.h"
 #include "expedite/base/strict_json.h"
 #include "expedite/model/config_defaults.h"
 
@@ -339,6 +340,8 @@ ModelConfig parse_model_config(const nlohmann::json& source, const std::string& 
   }
   check_layer_types(fields, config);
   parse_rotary(fields, defaults, config);
+  config.notes = config.rotary.notes;
+  fields.refuse_slips(hugging_face_fields(), config.notes);
   config.source = source;
   return config;
 }

@@ -56,6 +56,8 @@ struct ModelConfig {
   // Layers for multi-token prediction that a checkpoint may hold behind the last; they are not read.
   std::int64_t prediction_layers = 0;
 
+  /// What in the file contradicts itself or has no effect; whoever reads the file tells it once.
+  std::vector<std::string> notes;
   nlohmann::json source;  // config.json as it was read, for writing it back
 
   [[nodiscard]] std::int64_t query_size() const { return heads * head_dim; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "expedite/base/error.h"
+#include "expedite/base/log.h"
 #include "expedite/base/strict_json.h"
 #include "expedite/base/text.h"
 
@@ -159,6 +160,7 @@ Transformer load_transformer(const std::string& name_or_path) {
          name_or_path, nearest_name(name_or_path, names), join_choices(names));
   }
   Transformer model = parse_transformer(read_strict_json(path), path.string());
+  std::ranges::for_each(model.notes, warn_once);
   return model;
 }
 

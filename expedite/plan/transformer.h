@@ -52,6 +52,8 @@ struct Transformer {
   bool output_bias = false;     // on attention's output projection
   bool mlp_bias = false;        // on all projections of an MLP or expert
   bool router_bias = false;     // per expert
+  /// What in its file contradicts itself or has no effect; whoever reads the file tells it once.
+  std::vector<std::string> notes;
 
   [[nodiscard]] std::int64_t layer_count() const { return static_cast<std::int64_t>(layers.size()); }
   [[nodiscard]] std::int64_t count(LayerKind kind) const;

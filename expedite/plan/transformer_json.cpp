@@ -5,6 +5,8 @@
 
 #include "expedite/base/config_fields.h"
 #include "expedite/base/error.h"
+#include "expedite/base/hugging_face_fields.h"
+#include "expedite/base/rotary_settings.h"
 #include "expedite/base/text.h"
 #include "expedite/plan/transformer.h"
 
@@ -161,6 +163,20 @@ Transformer read_gpt2(const ConfigFields& fields) {
   return model;
 }
 
+/// A plan does not depend on how rotary embedding is scaled, but training does: what is wrong is told here
+/// too. Kinds that only other programs read are left to them.
+void check_rotary(const ConfigFields& fields, Transformer& model) {
+  constexpr std::int64_t kPositions = 2048;
+  constexpr double kTheta = 10000.0;
+  if (!reads_rotary_scaling(fields)) {
+    return;
+  }
+  const std::int64_t turned =
+      model.attention == AttentionKind::latent ? model.qk_rope_head_dim : model.head_dim;
+  const std::int64_t positions = fields.integer("max_position_embeddings", kPositions);
+  model.notes = parse_rotary_settings(fields, turned, positions, kTheta).notes;
+}
+
 struct Type {
   const char* name;
   void (*read)(const ConfigFields&, Transformer&);
@@ -208,12 +224,14 @@ Transformer parse_transformer(const nlohmann::json& source, const std::string& w
             join_choices(legal));
     read_sizes(fields, model);
     type->read(fields, model);
+    check_rotary(fields, model);
   }
   model.name = fields.text("_name_or_path", "");
   if (model.name.empty()) {
     model.name = name;
   }
   check(model, where);
+  fields.refuse_slips(hugging_face_fields(), model.notes);
   return model;
 }
 

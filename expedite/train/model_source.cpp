@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "expedite/base/error.h"
-#include "expedite/base/text.h"
+#include "expedite/base/hugging_face_fields.h"
+#include "expedite/base/near_fields.h"
 #include "expedite/train/key_meanings.h"
 
 namespace expedite::train {
@@ -28,63 +29,18 @@ void refuse_other_name(const nlohmann::json& fields, const std::string& field) {
   }
 }
 
-/// A config.json may hold fields that say nothing about the architecture. But one that is nearly the name of
-/// one that does is a slip, which would leave that one at its default.
+/// Who writes the fields by hand means each of them: a slip is refused even beside the field itself, which a
+/// file from elsewhere may have.
 void refuse_misspelt_fields(const nlohmann::json& fields) {
-  constexpr std::int64_t kSlip = 2;  // edits
-  static const std::vector<std::string> kNames = {"attention_bias",
-                                                  "attention_dropout",
-                                                  "decoder_sparse_step",
-                                                  "first_k_dense_replace",
-                                                  "head_dim",
-                                                  "hidden_act",
-                                                  "hidden_size",
-                                                  "initializer_range",
-                                                  "intermediate_size",
-                                                  "layer_types",
-                                                  "max_position_embeddings",
-                                                  "max_window_layers",
-                                                  "mlp_only_layers",
-                                                  "model_type",
-                                                  "moe_intermediate_size",
-                                                  "moe_layer_freq",
-                                                  "moe_router_enable_expert_bias",
-                                                  "n_group",
-                                                  "n_routed_experts",
-                                                  "n_shared_experts",
-                                                  "norm_topk_prob",
-                                                  "num_attention_heads",
-                                                  "num_experts",
-                                                  "num_experts_per_tok",
-                                                  "num_hidden_layers",
-                                                  "num_key_value_heads",
-                                                  "num_local_experts",
-                                                  "num_nextn_predict_layers",
-                                                  "partial_rotary_factor",
-                                                  "qkv_bias",
-                                                  "rms_norm_eps",
-                                                  "rope_parameters",
-                                                  "rope_scaling",
-                                                  "rope_theta",
-                                                  "routed_scaling_factor",
-                                                  "router_aux_loss_coef",
-                                                  "router_jitter_noise",
-                                                  "scoring_func",
-                                                  "shared_expert_intermediate_size",
-                                                  "sliding_window",
-                                                  "tie_word_embeddings",
-                                                  "topk_group",
-                                                  "topk_method",
-                                                  "use_qk_norm",
-                                                  "use_sliding_window",
-                                                  "vocab_size"};
+  const std::vector<std::string>& known = hugging_face_fields();
   for (const auto& [field, value] : fields.items()) {
-    const std::string nearest = nearest_name(field, kNames);
-    if (field != nearest) {
-      refuse_other_name(fields, field);
+    if (std::ranges::find(known, field) != known.end()) {
+      continue;
     }
-    require(field == nearest || edit_distance(field, nearest) > kSlip,
-            "unknown key model.config.{}; the nearest known key is model.config.{}", field, nearest);
+    refuse_other_name(fields, field);
+    const std::string meant = slip_of(field, known);
+    require(meant.empty(), "unknown key model.config.{}; the nearest known key is model.config.{}", field,
+            meant);
   }
 }
 

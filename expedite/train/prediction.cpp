@@ -1,6 +1,9 @@
 #include "expedite/train/prediction.h"
 
+#include <algorithm>
+
 #include "expedite/base/error.h"
+#include "expedite/base/log.h"
 #include "expedite/base/median.h"
 #include "expedite/schedule/verify.h"
 #include "expedite/train/batches.h"
@@ -26,6 +29,7 @@ model::StepCase step_case(const TrainConfig& config, const cost::Cluster& cluste
                        .placement = comm::even_placement(layout, static_cast<int>(cluster.ranks_per_node)),
                        .sequence_length = config.data.seq_length,
                        .balance = balance_options(config.moe)};
+  std::ranges::for_each(step.config.notes, warn_once);
   step.shape = {.micro_batches = static_cast<int>(micro_batches),
                 .batch_aux_loss = step.balance.aux_loss == model::AuxLoss::batch,
                 .tokens = config.train.global_batch_size * config.data.seq_length / ranks / micro_batches};

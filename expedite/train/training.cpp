@@ -1,5 +1,6 @@
 #include "expedite/train/training.h"
 
+#include <algorithm>
 #include <chrono>
 #include <numbers>
 
@@ -84,6 +85,9 @@ Training::Training(const TrainConfig& config, const TrainingText& text, const co
                .ep_plan = ep_plan_,
                .collective_timeout_s = config.runtime.collective_timeout_s,
                .traced_steps = static_cast<int>(config.trace.steps)}) {
+  if (grid.rank() == 0) {
+    std::ranges::for_each(model_.notes, warn_once);
+  }
   if (state == model::State::training) {
     sampler_.emplace(static_cast<std::int64_t>(text.train.tokens.size()), config.data.seq_length,
                      config.train.global_batch_size, config.seed);

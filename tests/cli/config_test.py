@@ -1,5 +1,6 @@
 """A mistake in the configuration or its surroundings is told once, in words, before anything is lost."""
 
+import json
 import re
 
 import harness
@@ -27,6 +28,15 @@ class Config(harness.Case):
         names = ["model.config.num_expertz", "model.config.num_experts"]
         self.refuse(model__config__num_expertz=3, ranks=2, texts=names)
         self.refuse(model__config__num_layers=3, texts=["model.config.num_layers", "model.config.num_hidden_layers"])
+        yarn = {"rope_type": "yarn", "factor": 2.0, "attn_factor": 0.878}
+        for spelling in ("rope_scaling", "rope_parameters"):
+            self.refuse("--set", f"model.config.{spelling}={json.dumps(yarn)}",
+                        texts=[f"{spelling}: unknown field attn_factor", "attention_factor"])  # fmt: skip
+
+    def test_rope_settings_that_contradict_are_told_once(self):
+        yarn = {"type": "yarn", "factor": 5.5, "original_max_position_embeddings": 128}
+        process = self.train(train__steps=1, ranks=2, model__config__rope_scaling=yarn)
+        self.assert_said_once(process, "factor 5.5 is taken, which contradicts max_position_embeddings 128")
 
     def test_wrong_types_and_values(self):
         self.refuse(train__steps="many", texts=["train.steps", "many", "an integer"])

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -71,14 +72,101 @@ TEST(RotaryScaling, YarnRampsBetweenKeptAndInterpolated) {
   EXPECT_NEAR(plain.attention_factor, 1.138629436111989, 1e-12);
 }
 
-TEST(RotaryScaling, YarnTakesTheRatioOfLengthsForTheFactor) {
+TEST(RotaryScaling, YarnTakesTheFactorAsGiven) {
   const json scaling = {{"rope_type", "yarn"}, {"factor", 7.0}, {"original_max_position_embeddings", 256}};
+  for (const char* spelling : {"rope_scaling", "rope_parameters"}) {
+    const RotarySettings settings = parse({{spelling, scaling}, {"max_position_embeddings", 1024}});
+    EXPECT_EQ(settings.factor, 7.0);
+    EXPECT_EQ(settings.original_positions, 256.0);
+    EXPECT_NEAR(settings.attention_factor, 0.1 * std::log(7.0) + 1.0, 1e-12);
+    // The lengths say 4: one line tells it.
+    ASSERT_EQ(settings.notes.size(), 1U);
+    for (const char* part : {spelling, "factor 7", "1024", "256", "= 4"}) {
+      EXPECT_NE(settings.notes[0].find(part), std::string::npos) << settings.notes[0];
+    }
+  }
+}
+
+TEST(RotaryScaling, YarnTakesTheRatioOfLengthsWhereNoFactorIsGiven) {
+  json scaling = {{"rope_type", "yarn"}, {"original_max_position_embeddings", 256}};
+  for (const char* spelling : {"rope_scaling", "rope_parameters"}) {
+    EXPECT_EQ(parse({{spelling, scaling}}).factor, 4.0);
+    EXPECT_TRUE(parse({{spelling, scaling}, {"max_position_embeddings", 1024}}).notes.empty());
+  }
+  scaling["factor"] = nullptr;
   EXPECT_EQ(parse({{"rope_scaling", scaling}}).factor, 4.0);
-  // Newer versions read the factor of rope_parameters itself: a contradiction has no one meaning.
+  scaling = {{"rope_type", "yarn"}};
+  EXPECT_EQ(parse({{"rope_scaling", scaling}, {"original_max_position_embeddings", 512}}).factor, 2.0);
+  EXPECT_TRUE(mentions(error_text([&] { (void)parse({{"rope_scaling", scaling}}); }), {"factor", "missing"}));
+  scaling["original_max_position_embeddings"] = 2048;
   EXPECT_TRUE(mentions(error_text([&] {
-                         (void)parse({{"rope_parameters", scaling}});
+                         (void)parse({{"rope_scaling", scaling}});
                        }),
-                       {"factor", "contradict"}));
+                       {"2048", "above", "1024"}));
+}
+
+// The setting for long context in the model cards of Qwen3: positions 40,960, which hold prompt and answer.
+TEST(RotaryScaling, ReadsLongContextAsQwen3DocumentsIt) {
+  const json scaling = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32768}};
+  const RotarySettings settings =
+      parse({{"rope_scaling", scaling}, {"max_position_embeddings", 40960}}, 40960);
+  EXPECT_EQ(settings.factor, 4.0);
+  EXPECT_EQ(settings.notes.size(), 1U);
+}
+
+TEST(RotaryScaling, YarnDoesNotTruncateItsRampWhenToldSo) {
+  json scaling = {{"rope_type", "yarn"}, {"factor", 4.0}, {"truncate", false}};
+  const RotarySettings settings = parse({{"rope_scaling", scaling}}, 256);
+  const std::vector<float> frequencies = inverse_frequencies(settings, 1);
+  const auto pair = [](double rotations) {
+    return kHeadDim * std::log(256.0 / (rotations * 2.0 * std::acos(-1.0))) / (2.0 * std::log(10000.0));
+  };
+  const double low = std::max(pair(32.0), 0.0);
+  const double high = pair(1.0);
+  const std::vector<double> plain = unscaled(10000.0);
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    EXPECT_NEAR(frequencies[i], plain[i] * (1.0 - ramp) + plain[i] / 4.0 * ramp, 1e-6 * plain[i]) << i;
+  }
+}
+
+TEST(RotaryScaling, RefusesSlipsInsideTheMap) {
+  const std::pair<const char*, const char*> slips[] = {
+      {"attn_factor", "attention_factor"},
+      {"beta_fats", "beta_fast"},
+      {"beta_slo", "beta_slow"},
+      {"facter", "factor"},
+      {"orig_max_position_embeddings", "original_max_position_embeddings"},
+      {"mscale_al_dim", "mscale_all_dim"},
+      {"rope_thetta", "rope_theta"}};
+  for (const auto& [slip, meant] : slips) {
+    for (const char* spelling : {"rope_scaling", "rope_parameters"}) {
+      json scaling = {{"rope_type", "yarn"}, {"factor", 4.0}};
+      scaling[slip] = 2.0;
+      EXPECT_TRUE(mentions(error_text([&] {
+                             (void)parse({{spelling, scaling}});
+                           }),
+                           {spelling, slip, meant}))
+          << slip;
+    }
+  }
+  for (const char* kind : {"linear", "dynamic", "default"}) {
+    const json scaling = {{"rope_type", kind}, {"factor", 2.0}, {"fctor", 3.0}};
+    EXPECT_TRUE(mentions(error_text([&] { (void)parse({{"rope_scaling", scaling}}); }), {"fctor", "factor"}));
+  }
+}
+
+TEST(RotaryScaling, TellsWhatItDoesNotRead) {
+  const json scaling = {{"rope_type", "linear"}, {"factor", 2.0}, {"beta_fast", 32}, {"finetuned", true}};
+  const RotarySettings settings = parse({{"rope_scaling", scaling}});
+  ASSERT_EQ(settings.notes.size(), 1U);
+  EXPECT_NE(settings.notes[0].find("linear"), std::string::npos);
+  EXPECT_NE(settings.notes[0].find("beta_fast or finetuned"), std::string::npos) << settings.notes[0];
+}
+
+TEST(RotaryScaling, ReadsAMapOfThetaAlone) {
+  EXPECT_EQ(parse({{"rope_parameters", {{"rope_theta", 5e6}}}}).theta, 5e6);
+  EXPECT_EQ(parse({{"rope_parameters", {{"rope_theta", 5e6}}}}).scaling, RotaryScaling::none);
 }
 
 TEST(RotaryScaling, YarnReadsItsOptions) {
