@@ -43,14 +43,14 @@ plan::Launcher launcher_of(const PlanOptions& options) {
 plan::SearchSpace space_of(const PlanOptions& options, const plan::CostContext& context) {
   plan::SearchSpace space = plan::default_space(context, options.inputs.devices);
   if (!options.emit.empty()) {
-    plan::keep_what_it_can(launcher_of(options), space);
+    plan::keep_what_it_can(launcher_of(options), context, space);
   }
   return space;
 }
 
-void emit(const PlanOptions& options, const plan::Strategy& strategy, const plan::Transformer& model) {
+void emit(const PlanOptions& options, const plan::Strategy& strategy, const plan::CostContext& context) {
   if (!options.emit.empty()) {
-    fmt::print("\n{}", plan::launch_flags(launcher_of(options), strategy, model, options.inputs.workload));
+    fmt::print("\n{}", plan::launch_flags(launcher_of(options), context, strategy));
   }
 }
 
@@ -58,7 +58,7 @@ void explain(const PlanOptions& options, const plan::CostContext& context, doubl
   const plan::Strategy strategy =
       legal_strategy(options.inputs, context.model(), "--explain", options.explain);
   fmt::print("{}", plan::explain_strategy(context, strategy, space_of(options, context), memory_limit));
-  emit(options, strategy, context.model());
+  emit(options, strategy, context);
 }
 
 int run_plan(const PlanOptions& options) {
@@ -98,7 +98,7 @@ int run_plan(const PlanOptions& options) {
   if (!options.trace.empty()) {
     tracing::write_chrome_trace(options.trace, plan::simulate_step(context, best, true).traces);
   }
-  emit(options, best, model);
+  emit(options, best, context);
   return 0;
 }
 

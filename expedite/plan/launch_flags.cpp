@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "expedite/base/error.h"
+#include "expedite/plan/pipeline_split.h"
 
 namespace expedite::plan {
 namespace {
@@ -11,10 +15,14 @@ using schedule::Dispatcher;
 
 class Flags {
  public:
+  void comment(std::string_view text) { text_ += fmt::format("# {}\n", text); }
   void add(std::string_view flag) { text_ += fmt::format("{}\n", flag); }
   template <typename T>
   void add(std::string_view flag, const T& value) {
     text_ += fmt::format("{} {}\n", flag, value);
+  }
+  void add_quoted(std::string_view flag, std::string_view value) {
+    text_ += fmt::format("{} \"{}\"\n", flag, value);
   }
   [[nodiscard]] std::string take() { return std::move(text_); }
 
@@ -22,124 +30,244 @@ class Flags {
   std::string text_;
 };
 
-/// What Megatron-LM and MindSpeed, which is built on it, share.
-void common(Flags& flags, const Strategy& s, const Workload& workload) {
-  flags.add("--tensor-model-parallel-size", s.tp);
-  if (s.tp > 1 && s.sequence_parallel) {
-    flags.add("--sequence-parallel");
+/// As a Python expression, runs alike together: "[0]*3+[1]*58".
+std::string layer_pattern(const std::vector<LayerKind>& layers) {
+  std::string pattern;
+  for (auto begin = layers.begin(); begin != layers.end();) {
+    const auto end = std::find_if(begin, layers.end(), [&](LayerKind kind) { return kind != *begin; });
+    pattern +=
+        fmt::format("{}[{}]*{}", pattern.empty() ? "" : "+", *begin == LayerKind::moe ? 1 : 0, end - begin);
+    begin = end;
   }
-  flags.add("--pipeline-model-parallel-size", s.pp);
-  if (s.vpp > 1) {
-    flags.add("--num-virtual-stages-per-pipeline-rank", s.vpp);
-  }
-  flags.add("--context-parallel-size", s.cp);
-  flags.add("--micro-batch-size", s.micro_batch);
-  flags.add("--global-batch-size", workload.global_batch);
-  flags.add("--seq-length", workload.seq);
-  if (s.zero == 1) {
-    flags.add("--use-distributed-optimizer");
-    flags.add("--overlap-grad-reduce");
-    flags.add("--overlap-param-gather");
-  }
+  return pattern;
 }
 
-void recompute(Flags& flags, const Strategy& s, const Transformer& model, bool megatron) {
-  switch (s.recompute) {
-    case Recompute::none:
-      break;
-    case Recompute::selective:
-      flags.add("--recompute-activations");
-      break;
-    case Recompute::moe_act:
-      if (megatron) {
-        flags.add("--recompute-granularity", "selective");
-        flags.add("--recompute-modules", "moe_act");
-      } else {
-        flags.add("--recompute-activation-function");
-      }
-      break;
-    case Recompute::half: {
-      const std::int64_t layers = (model.layer_count() + model.mtp_layers) / s.pp / s.vpp;
-      flags.add("--recompute-granularity", "full");
-      flags.add("--recompute-method", "block");
-      flags.add("--recompute-num-layers", std::max<std::int64_t>(1, layers / 2));
-      break;
+class Writer {
+ public:
+  Writer(Launcher launcher, const CostContext& context, const Strategy& strategy)
+      : megatron_(launcher == Launcher::megatron),
+        context_(context),
+        model_(context.model()),
+        s_(strategy),
+        split_(pipeline_split(context, strategy)) {}
+
+  std::string write(Release oldest) {
+    about(oldest);
+    parallelism();
+    layers();
+    precision();
+    optimizer();
+    recompute();
+    if (model_.experts > 0) {
+      experts();
     }
-    case Recompute::full:
-      flags.add("--recompute-granularity", "full");
-      flags.add("--recompute-method", "uniform");
-      flags.add("--recompute-num-layers", 1);
-      break;
+    return flags_.take();
   }
-}
+
+ private:
+  [[nodiscard]] bool dualpipe() const { return s_.pipeline == Pipeline::dualpipe; }
+  [[nodiscard]] bool sharded_weights() const { return s_.zero >= 2; }
+  /// MindSpeed's list of layers knows no virtual stages and no stage without layers.
+  [[nodiscard]] bool by_list() const {
+    return !megatron_ && s_.vpp == 1 && !split_.has_part_without_layers();
+  }
+  [[nodiscard]] bool by_layout() const { return s_.pp > 1 && !dualpipe() && !split_.even() && !by_list(); }
+
+  void about(Release oldest) {
+    if (megatron_) {
+      flags_.comment(fmt::format("Megatron-LM, core 0.{} to 0.{}", oldest, kNewestMegatron));
+      if (sharded_weights()) {
+        flags_.comment("environment: CUDA_DEVICE_MAX_CONNECTIONS unset or above 1");
+      } else if (s_.tp > 1 || s_.cp > 1) {
+        flags_.comment("environment: CUDA_DEVICE_MAX_CONNECTIONS=1 on devices before Blackwell");
+      }
+      return;
+    }
+    flags_.comment(by_layout() ? "MindSpeed-LLM 26.1, on Megatron core 0.12.1"
+                               : "MindSpeed-LLM 2.3 to 26.1, on Megatron core 0.12.1");
+    if (s_.tp > 1 || s_.cp > 1) {
+      flags_.comment("environment: CUDA_DEVICE_MAX_CONNECTIONS=1");
+    }
+  }
+
+  void parallelism() {
+    flags_.add("--tensor-model-parallel-size", s_.tp);
+    if (s_.tp > 1 && s_.sequence_parallel) {
+      flags_.add("--sequence-parallel");
+    }
+    flags_.add("--pipeline-model-parallel-size", s_.pp);
+    flags_.add("--context-parallel-size", s_.cp);
+    flags_.add("--micro-batch-size", s_.micro_batch);
+    const Workload& workload = context_.workload();
+    flags_.add("--global-batch-size", workload.global_batch);
+    flags_.add("--seq-length", workload.seq);
+    flags_.add("--max-position-embeddings", std::max(workload.seq, model_.positions));
+  }
+
+  /// How many layers, and on which stages.
+  void layers() {
+    if (dualpipe()) {
+      dualpipev_layers();
+    } else {
+      flags_.add("--num-layers", model_.layer_count());
+      if (by_layout()) {
+        flags_.add_quoted("--pipeline-model-parallel-layout", layout_of(split_));
+      } else if (!split_.even()) {
+        flags_.add("--num-layer-list", fmt::format("{}", fmt::join(split_.layers, ",")));
+      } else if (s_.vpp > 1 && megatron_) {
+        flags_.add("--num-virtual-stages-per-pipeline-rank", s_.vpp);
+      } else if (s_.vpp > 1) {
+        flags_.add("--num-layers-per-virtual-pipeline-stage", split_.most_layers());
+      }
+    }
+    if (model_.mtp_layers > 0) {
+      flags_.add("--mtp-num-layers", model_.mtp_layers);
+    }
+    if (!model_.tied_embeddings) {
+      flags_.add("--untie-embeddings-and-output-weights");
+    }
+  }
+
+  void dualpipev_layers() {
+    const std::int64_t idle = *idle_layers_of_dualpipev(launch());
+    std::vector<std::int64_t> numbers;
+    for (std::int64_t i = 0; i < idle; ++i) {
+      numbers.push_back(model_.layer_count() + i);
+    }
+    flags_.add("--num-layers", model_.layer_count() + idle);
+    if (idle > 0) {
+      flags_.add("--noop-layers", fmt::format("{}", fmt::join(numbers, ",")));
+    }
+    flags_.add("--schedules-method", "dualpipev");
+  }
+
+  void precision() {
+    const Precision precision = context_.precision();
+    flags_.add(precision == Precision::fp16 ? "--fp16" : "--bf16");
+    if (precision == Precision::fp8 || precision == Precision::mxfp8) {
+      flags_.add("--fp8-format", "hybrid");
+      flags_.add("--fp8-recipe", precision == Precision::fp8 ? "tensorwise" : "mxfp8");
+    } else if (precision == Precision::nvfp4) {
+      flags_.add("--fp4-format", "e2m1");
+    }
+  }
+
+  void optimizer() {
+    if (s_.zero == 0) {
+      return;
+    }
+    flags_.add("--use-distributed-optimizer");
+    if (sharded_weights()) {
+      flags_.add("--use-megatron-fsdp");
+      flags_.add("--data-parallel-sharding-strategy", s_.zero == 2 ? "optim_grads" : "optim_grads_params");
+      flags_.add("--ckpt-format", "fsdp_dtensor");
+    }
+    if (!dualpipe()) {  // which reduces gradients at its end
+      flags_.add("--overlap-grad-reduce");
+      flags_.add("--overlap-param-gather");
+    }
+  }
+
+  void recompute() {
+    switch (s_.recompute) {
+      case Recompute::none:
+        break;
+      case Recompute::selective:
+        flags_.add("--recompute-activations");
+        break;
+      case Recompute::moe_act:
+        if (megatron_) {
+          flags_.add("--recompute-granularity", "selective");
+          flags_.add("--recompute-modules", "moe_act");
+        } else {
+          flags_.add("--recompute-activation-function");
+        }
+        break;
+      case Recompute::half:
+        // Of every part as many layers as are half of the largest.
+        flags_.add("--recompute-granularity", "full");
+        flags_.add("--recompute-method", "block");
+        flags_.add("--recompute-num-layers", (split_.most_layers() + 1) / 2);
+        break;
+      case Recompute::full:
+        flags_.add("--recompute-granularity", "full");
+        flags_.add("--recompute-method", "uniform");
+        flags_.add("--recompute-num-layers", 1);
+        break;
+    }
+  }
+
+  void experts() {
+    flags_.add("--num-experts", model_.experts);
+    dense_layers();
+    flags_.add("--moe-router-topk", model_.topk);
+    if (model_.topk == 1) {
+      flags_.add("--moe-router-pre-softmax");
+    }
+    flags_.add("--expert-model-parallel-size", s_.ep);
+    flags_.add("--expert-tensor-parallel-size", s_.etp);
+    flags_.add("--moe-grouped-gemm");
+    const bool flat = s_.dispatcher == Dispatcher::alltoall;
+    flags_.add("--moe-token-dispatcher-type", flat ? "alltoall" : "flex");
+    if (!flat) {
+      flags_.add("--moe-enable-deepep");
+      flags_.add("--moe-router-dtype", "fp32");  // DeepEP takes no other probabilities
+    }
+  }
+
+  void dense_layers() {
+    const std::int64_t dense = model_.count(LayerKind::dense);
+    if (dense == 0) {
+      return;
+    }
+    if (megatron_) {
+      flags_.add_quoted("--moe-layer-freq", layer_pattern(model_.layers));
+    } else {
+      flags_.add("--first-k-dense-replace", dense);
+      flags_.add("--moe-layer-freq", 1);
+    }
+  }
+
+  [[nodiscard]] Launch launch() const { return {s_, model_, context_.workload(), context_.precision()}; }
+
+  bool megatron_;
+  const CostContext& context_;
+  const Transformer& model_;
+  const Strategy& s_;
+  PipelineSplit split_;
+  Flags flags_;
+};
 
 }  // namespace
 
-void keep_what_it_can(Launcher launcher, SearchSpace& space) {
-  space.pipeline = {Pipeline::one_f_one_b};
-  space.dispatcher = {Dispatcher::alltoall};
-  if (launcher == Launcher::megatron) {
-    space.dispatcher.push_back(Dispatcher::hierarchical_dedup);
-    space.chunks = {1};
-    return;
-  }
-  space.pipeline.push_back(Pipeline::dualpipe);
-  space.dispatcher.push_back(Dispatcher::zero_redundancy);
-  std::erase_if(space.zero, [](std::int32_t zero) { return zero > 1; });
+void keep_what_it_can(Launcher launcher, const CostContext& context, SearchSpace& space) {
+  space.accepted = [launcher, &context](const Strategy& strategy) {
+    return oldest_release(launcher, {strategy, context.model(), context.workload(), context.precision()})
+        .has_value();
+  };
+  // What it refuses of the plainest strategy it refuses of all: that is the model's, or the precision's.
+  const Strategy one;
+  const Launch plain{one, context.model(), context.workload(), context.precision()};
+  require(oldest_release(launcher, plain).has_value(), "--emit {}: {}",
+          kLauncherNames[static_cast<std::size_t>(launcher)], why_refused(launcher, plain));
+  // What it never accepts need not be tried with everything else.
+  const auto keep = [&](auto& values, auto Strategy::*knob) {
+    std::erase_if(values, [&](const auto& value) {
+      Strategy alone;
+      alone.*knob = value;
+      return !space.accepted(alone);
+    });
+  };
+  keep(space.chunks, &Strategy::chunks);
+  keep(space.dispatcher, &Strategy::dispatcher);
 }
 
-std::string launch_flags(Launcher launcher, const Strategy& s, const Transformer& model,
-                         const Workload& workload) {
-  const bool megatron = launcher == Launcher::megatron;
-  const char* program = megatron ? "megatron" : "mindspeed";
-  require(s.pipeline == Pipeline::one_f_one_b || (s.pipeline == Pipeline::dualpipe && !megatron),
-          "--emit {}: pipeline {} is not one of its schedules; {}", program,
-          kPipelineNames[static_cast<std::size_t>(s.pipeline)],
-          megatron ? "1f1b is, with vpp for interleaving" : "1f1b and dualpipe are");
-  require(!megatron || s.chunks == 1,
-          "--emit megatron: it does not cut an MoE layer's tokens; chunks must be 1");
-  Flags flags;
-  common(flags, s, workload);
-  if (s.zero >= 2) {
-    require(megatron, "--emit mindspeed: zero {} is not emitted for it; 0 and 1 are", s.zero);
-    flags.add("--use-megatron-fsdp");
-    flags.add("--data-parallel-sharding-strategy", s.zero == 2 ? "optim_grads" : "optim_grads_params");
-  }
-  recompute(flags, s, model, megatron);
-  if (s.pipeline == Pipeline::dualpipe) {
-    flags.add("--schedules-method", "dualpipev");
-  }
-  if (model.experts == 0) {
-    return flags.take();
-  }
-  flags.add("--num-experts", model.experts);
-  flags.add("--moe-router-topk", model.topk);
-  flags.add("--expert-model-parallel-size", s.ep);
-  flags.add("--expert-tensor-parallel-size", s.etp);
-  flags.add("--moe-grouped-gemm");
-  if (megatron) {
-    require(s.dispatcher == Dispatcher::alltoall || s.dispatcher == Dispatcher::hierarchical_dedup,
-            "--emit megatron: dispatcher {} is not one of its own; alltoall and hierarchical_dedup (its flex "
-            "dispatcher) are",
-            name_of(s.dispatcher));
-    const bool flat = s.dispatcher == Dispatcher::alltoall;
-    flags.add("--moe-token-dispatcher-type", flat ? "alltoall" : "flex");
-    if (!flat) {
-      flags.add("--moe-enable-deepep");
-    }
-    return flags.take();
-  }
-  flags.add("--moe-token-dispatcher-type", "alltoall");
-  require(s.dispatcher == Dispatcher::alltoall || s.dispatcher == Dispatcher::zero_redundancy,
-          "--emit mindspeed: dispatcher {} is not one of its own; alltoall and zero_redundancy are",
-          name_of(s.dispatcher));
-  if (s.dispatcher == Dispatcher::zero_redundancy) {
-    flags.add("--moe-zerc");
-  }
-  if (s.chunks > 1) {
-    flags.add("--moe-num-chunks", s.chunks);
-  }
-  return flags.take();
+std::string launch_flags(Launcher launcher, const CostContext& context, const Strategy& strategy) {
+  const Launch launch{strategy, context.model(), context.workload(), context.precision()};
+  const std::optional<Release> oldest = oldest_release(launcher, launch);
+  require(oldest.has_value(), "--emit {}: {}", kLauncherNames[static_cast<std::size_t>(launcher)],
+          why_refused(launcher, launch));
+  return Writer(launcher, context, strategy).write(*oldest);
 }
 
 }  // namespace expedite::plan

@@ -3,20 +3,20 @@
 
 #include <string>
 
+#include "expedite/plan/launch_rules.h"
 #include "expedite/plan/search.h"
-#include "expedite/plan/strategy.h"
-#include "expedite/plan/transformer.h"
 
 namespace expedite::plan {
 
-enum class Launcher : std::uint8_t { megatron, mindspeed };
+/// Leaves out of a space what the program cannot do. Throws Error when it can do nothing with the model, and
+/// says why.
+void keep_what_it_can(Launcher launcher, const CostContext& context, SearchSpace& space);
 
-/// Leaves out of a space what the program cannot do.
-void keep_what_it_can(Launcher launcher, SearchSpace& space);
-
-/// One flag a line, with its value. Throws Error when the program cannot do what the strategy says, naming
-/// the knob and what it can.
-[[nodiscard]] std::string launch_flags(Launcher launcher, const Strategy& strategy, const Transformer& model,
-                                       const Workload& workload);
+/// Comments that begin with # and name the releases that accept the flags and the environment that they need;
+/// then one flag a line with its value, quoted where a shell would read it otherwise. They say how layers are
+/// split over the pipeline as the plan assumed it. Throws Error when the program cannot do what the strategy
+/// says, naming the knob, why, and what it can.
+[[nodiscard]] std::string launch_flags(Launcher launcher, const CostContext& context,
+                                       const Strategy& strategy);
 
 }  // namespace expedite::plan

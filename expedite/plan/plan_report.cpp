@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "expedite/base/text.h"
 #include "expedite/plan/named_parts.h"
 #include "expedite/plan/report_text.h"
 
@@ -21,8 +22,8 @@ struct WhatIf {
 
 class WhatIfs {
  public:
-  WhatIfs(const StepCoster& coster, const Strategy& strategy, double seconds)
-      : coster_(coster), strategy_(strategy), seconds_(seconds) {}
+  WhatIfs(const StepCoster& coster, const Strategy& strategy, const SearchSpace& space, double seconds)
+      : coster_(coster), strategy_(strategy), space_(space), seconds_(seconds) {}
 
   template <typename T>
   void vary(std::string_view knob, T Strategy::*field, const std::vector<T>& values) {
@@ -36,7 +37,8 @@ class WhatIfs {
       }
       changed.dp = static_cast<std::int32_t>(devices / others);
       const CostContext& context = coster_.context();
-      if (illegal(changed, context.model(), context.workload(), devices)) {
+      if (illegal(changed, context.model(), context.workload(), devices) ||
+          (space_.accepted && !space_.accepted(changed))) {
         continue;
       }
       const StepCost cost = coster_.cost(changed);
@@ -52,6 +54,7 @@ class WhatIfs {
  private:
   const StepCoster& coster_;
   const Strategy& strategy_;
+  const SearchSpace& space_;
   double seconds_;
   std::vector<WhatIf> list_;
 };
@@ -62,6 +65,19 @@ std::string knob_of(const std::string& text, const std::string& knob) {
   std::size_t at = text.starts_with(key) ? 0 : text.find("," + key);
   at += text.starts_with(key) ? 0 : 1;
   return text.substr(at, text.find(',', at) - at);
+}
+
+/// The strategy, and with which other dispatchers it is the same.
+std::string with_alternatives(const Candidate& candidate) {
+  std::string text = to_string(candidate.strategy);
+  if (!candidate.alternatives.empty()) {
+    std::vector<std::string> names;
+    for (const schedule::Dispatcher dispatcher : candidate.alternatives) {
+      names.emplace_back(name_of(dispatcher));
+    }
+    text += fmt::format(" (the same: dispatcher={})", join_choices(names));
+  }
+  return text;
 }
 
 /// By simulation where there is one.
@@ -112,6 +128,10 @@ std::string describe(const SearchResult& result, const std::vector<Finalist>& fi
     }
   }
   line(text, "rejected as impossible: {}", reasons.empty() ? "none" : reasons);
+  if (result.costed == 0) {
+    line(text, "no strategy is possible");
+    return text;
+  }
   if (finalists.empty()) {
     line(text, "nothing fits: the smallest needs {:.1f} GiB per device", result.smallest_memory / kGib);
     return text;
@@ -129,7 +149,7 @@ std::string describe(const SearchResult& result, const std::vector<Finalist>& fi
     line(text, "{:>3} {:>11.1f} {:>10} {:>9.3f} {:>6.1f} {:>8.1f} {:>6.1f}% {:>7.1f}%  {:<26} {}", ++rank,
          results.tokens_per_s_per_device, simulated, cost.seconds.total, 100.0 * results.mfu,
          cost.memory.total() / kGib, 100.0 * results.bubble, 100.0 * results.exposed_expert,
-         bound_of(cost.seconds), to_string(finalist.candidate.strategy));
+         bound_of(cost.seconds), with_alternatives(finalist.candidate));
   }
   for (const Finalist& finalist : finalists) {
     if (!finalist.not_simulated.empty()) {
@@ -153,6 +173,10 @@ std::string to_json(const SearchResult& result, const std::vector<Finalist>& fin
     for (const auto& [name, value] : parts_of(cost.memory)) {
       memory[std::string(name)] = value / kGib;
     }
+    nlohmann::json alternatives = nlohmann::json::array();
+    for (const schedule::Dispatcher dispatcher : finalist.candidate.alternatives) {
+      alternatives.push_back(name_of(dispatcher));
+    }
     strategies.push_back({{"tp", s.tp},
                           {"sp", s.sequence_parallel && s.tp > 1},
                           {"cp", s.cp},
@@ -167,6 +191,7 @@ std::string to_json(const SearchResult& result, const std::vector<Finalist>& fin
                           {"recompute", kRecomputeNames[static_cast<std::size_t>(s.recompute)]},
                           {"pipeline", kPipelineNames[static_cast<std::size_t>(s.pipeline)]},
                           {"dispatcher", name_of(s.dispatcher)},
+                          {"alternative_dispatchers", alternatives},
                           {"strategy", to_string(s)},
                           {"simulated", finalist.simulated.has_value()},
                           {"step_s", finalist.step_seconds()},
@@ -218,7 +243,7 @@ std::string explain_strategy(const CostContext& context, const Strategy& strateg
       line(text, "  {:<24} {:>9.2f} GiB", name, bytes / kGib);
     }
   }
-  WhatIfs what_ifs(coster, strategy, cost.seconds.total);
+  WhatIfs what_ifs(coster, strategy, space, cost.seconds.total);
   what_ifs.vary("tp", &Strategy::tp, space.tp);
   what_ifs.vary("cp", &Strategy::cp, space.cp);
   what_ifs.vary("pp", &Strategy::pp, space.pp);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <mutex>
 #include <thread>
@@ -19,6 +20,30 @@ auto order(const Candidate& candidate) {
 
 bool before(const Candidate& a, const Candidate& b) {
   return order(a) < order(b);
+}
+
+bool alike(const Candidate& a, const Candidate& b) {
+  constexpr double kNothing = 1e-3;
+  const auto near = [](double x, double y) { return std::abs(x - y) <= kNothing * std::min(x, y); };
+  Strategy same = b.strategy;
+  same.dispatcher = a.strategy.dispatcher;
+  return same == a.strategy && near(a.cost.seconds.total, b.cost.seconds.total) &&
+         near(a.cost.memory.total(), b.cost.memory.total());
+}
+
+/// Of candidates that are alike the fastest, which names the others. `best` is sorted.
+void merge_alike(std::vector<Candidate>& best) {
+  std::vector<Candidate> merged;
+  for (Candidate& candidate : best) {
+    const auto first =
+        std::ranges::find_if(merged, [&](const Candidate& other) { return alike(other, candidate); });
+    if (first == merged.end()) {
+      merged.push_back(std::move(candidate));
+    } else {
+      first->alternatives.push_back(candidate.strategy.dispatcher);
+    }
+  }
+  best = std::move(merged);
 }
 
 /// The fastest candidates of one thread.
@@ -100,17 +125,28 @@ class Searcher {
       thread.join();
     }
     std::ranges::sort(result_.best, before);
-    if (std::ssize(result_.best) > options_.top) {
-      result_.best.resize(options_.top);
-    }
+    keep_first(offered());
+    merge_alike(result_.best);
+    keep_first(static_cast<std::size_t>(options_.top));
     result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return std::move(result_);
   }
 
  private:
+  /// Enough for `top` of them when all dispatchers are alike.
+  [[nodiscard]] std::size_t offered() const {
+    return static_cast<std::size_t>(options_.top) * space_.dispatcher.size();
+  }
+
+  void keep_first(std::size_t count) {
+    if (result_.best.size() > count) {
+      result_.best.erase(result_.best.begin() + static_cast<std::ptrdiff_t>(count), result_.best.end());
+    }
+  }
+
   void work() {
     const StepCoster coster(context_);
-    Best best(static_cast<std::size_t>(options_.top));
+    Best best(offered());
     SearchResult mine;
     mine.smallest_memory = std::numeric_limits<double>::infinity();
     while (true) {
@@ -165,6 +201,10 @@ class Searcher {
               continue;
             }
             s.zero = zero;
+            if (space_.accepted && !space_.accepted(s)) {
+              ++mine.illegal[static_cast<std::size_t>(Illegal::program)];
+              continue;
+            }
             if (options_.prune && bound > std::min(limit_.load(std::memory_order_relaxed), best.limit())) {
               ++mine.pruned;
               continue;

@@ -25,6 +25,8 @@ struct SearchSpace {
   std::vector<Recompute> recompute;
   std::vector<Pipeline> pipeline;
   std::vector<schedule::Dispatcher> dispatcher;
+  /// Where it is not empty: which of the combinations count. Called by several threads at once.
+  std::function<bool(const Strategy&)> accepted = {};
 };
 
 /// All that can make sense for the model on so many devices: tp within a domain of the fast links, pp up to
@@ -43,6 +45,9 @@ struct SearchOptions {
 struct Candidate {
   Strategy strategy;
   StepCost cost;
+  /// Dispatchers that would do as well: with one of them and every other knob the same, the step and its
+  /// memory are within a thousandth.
+  std::vector<schedule::Dispatcher> alternatives = {};
 };
 
 struct SearchResult {
@@ -55,7 +60,7 @@ struct SearchResult {
   double seconds = 0.0;          // of the search
 };
 
-/// The `top` fastest. With pruning the same as without: what every micro-batch takes on all stages together,
+/// The `top` fastest, those that only differ by dispatchers that change nothing as one. With pruning the same as without: what every micro-batch takes on all stages together,
 /// divided by the stages, bounds the step from below for all pp, vpp, zero and schedules, and only groups
 /// whose bound is beyond the slowest of the best so far are left out.
 [[nodiscard]] SearchResult search(const CostContext& context, const SearchSpace& space,

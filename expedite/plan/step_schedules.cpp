@@ -65,7 +65,7 @@ class Builder {
         layers_(model_.layers) {
     result_.shape = shape_of(strategy, context.workload());
     layers_.insert(layers_.end(), static_cast<std::size_t>(model_.mtp_layers), model_.layers.back());
-    place(pieces);
+    result_.bounds = layer_bounds(context, strategy, pieces);
   }
 
   StepSchedules build() {
@@ -84,23 +84,6 @@ class Builder {
   }
 
  private:
-  void place(const PieceTimes& pieces) {
-    const auto prediction = static_cast<double>(model_.mtp_layers);
-    const PieceCosts piece = piece_costs(pieces, strategy_);
-    std::vector<double> costs = {0.0};
-    for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
-      double cost = 1.0;
-      if (context_.software().balanced_stages) {
-        cost = layers_[layer] == LayerKind::dense ? piece.dense : piece.moe;
-        const bool predicts = static_cast<std::int64_t>(layer) >= model_.layer_count();
-        cost += predicts ? pieces.projection.total() : 0.0;
-      }
-      costs.push_back(cost);
-    }
-    costs.push_back(context_.software().balanced_stages ? (1.0 + prediction) * piece.head : 0.0);
-    result_.bounds = cost::balanced_bounds(costs, parts_of(result_.shape));
-  }
-
   [[nodiscard]] PipelineSpec spec_of(const RankKind& kind) const {
     const std::int64_t first = kind.stage * per_stage_;
     const std::int64_t rank = first + (kind.busiest ? 0 : strategy_.etp);
@@ -224,6 +207,22 @@ Stages StepSchedules::layers_of_stages(const Transformer& model) const {
     }
   }
   return stages;
+}
+
+std::vector<int> layer_bounds(const CostContext& context, const Strategy& strategy,
+                              const PieceTimes& pieces) {
+  const Transformer& model = context.model();
+  const bool balanced = context.software().balanced_stages;
+  const PieceCosts piece = piece_costs(pieces, strategy);
+  std::vector<double> costs = {0.0};
+  for (std::int64_t layer = 0; layer < model.layer_count() + model.mtp_layers; ++layer) {
+    const bool predicts = layer >= model.layer_count();
+    const LayerKind kind = predicts ? model.layers.back() : model.layers[static_cast<std::size_t>(layer)];
+    const double cost = kind == LayerKind::dense ? piece.dense : piece.moe;
+    costs.push_back(balanced ? cost + (predicts ? pieces.projection.total() : 0.0) : 1.0);
+  }
+  costs.push_back(balanced ? (1.0 + static_cast<double>(model.mtp_layers)) * piece.head : 0.0);
+  return cost::balanced_bounds(costs, strategy.pp * strategy.vpp);
 }
 
 StepSchedules build_schedules(const CostContext& context, const Strategy& strategy,

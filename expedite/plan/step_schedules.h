@@ -26,12 +26,17 @@ struct StepSchedules {
   [[nodiscard]] Stages layers_of_stages(const Transformer& model) const;
 };
 
+/// Bounds of the virtual stages, as PipelineSpec::bounds, over embedding, layers, multi-token prediction
+/// layers and head. Layers are placed so that the dearest part is as cheap as possible, or evenly by number,
+/// as the software does.
+[[nodiscard]] std::vector<int> layer_bounds(const CostContext& context, const Strategy& strategy,
+                                            const PieceTimes& pieces);
+
 /// Ranks are numbered stage by stage, in a stage with tp innermost, then cp, then dp; an expert-parallel
-/// group is ep * etp neighbours. Layers are placed on virtual stages so that the dearest is as cheap as
-/// possible, or evenly by number, as the software does. Without chunks, and where no other micro-batch hides
-/// them, nothing runs under all-to-alls, as in the programs that constants were fitted to. `pieces`:
-/// piece_times of the strategy, which must be legal. Throws Error naming the knob that cannot be built, and
-/// what can.
+/// group is ep * etp neighbours. Layers are placed by layer_bounds. Without chunks, and where no other
+/// micro-batch hides them, nothing runs under all-to-alls, as in the programs that constants were fitted to.
+/// `pieces`: piece_times of the strategy, which must be legal. Throws Error naming the knob that cannot be
+/// built, and what can.
 [[nodiscard]] StepSchedules build_schedules(const CostContext& context, const Strategy& strategy,
                                             const PieceTimes& pieces);
 

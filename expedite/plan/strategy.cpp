@@ -214,11 +214,14 @@ std::string explain(Illegal reason, const Strategy& s, const Transformer& model,
           kPipelineNames[static_cast<std::size_t>(s.pipeline)], s.pp, s.vpp);
     case Illegal::chunks:
       return fmt::format(
-          "chunks {} need ep above 1 and as many tokens; with recompute=moe_act pairs of micro-batches, which "
+          "chunks {} need ep above 1 and as many tokens; with recompute=moe_act pairs of micro-batches, "
+          "which "
           "keep layers whole, need chunks=1",
           s.chunks);
     case Illegal::dispatcher:
       return "with ep=1 nothing is dispatched: the dispatcher must be alltoall";
+    case Illegal::program:
+      return "the program that flags are wanted for cannot do it";
   }
   return {};
 }

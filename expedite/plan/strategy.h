@@ -76,10 +76,11 @@ enum class Illegal : std::uint8_t {
   pipeline,
   chunks,
   dispatcher,
+  program,  // that the strategy is for cannot do it: SearchSpace::accepted
 };
-inline constexpr std::array<std::string_view, 12> kIllegalNames = {
-    "devices", "heads",    "layers",        "virtual stages", "experts", "expert group",
-    "batch",   "sequence", "micro-batches", "pipeline",       "chunks",  "dispatcher"};
+inline constexpr std::array<std::string_view, 13> kIllegalNames = {
+    "devices",  "heads",         "layers",   "virtual stages", "experts",    "expert group", "batch",
+    "sequence", "micro-batches", "pipeline", "chunks",         "dispatcher", "program"};
 
 /// Nothing when it can be.
 [[nodiscard]] std::optional<Illegal> illegal(const Strategy& strategy, const Transformer& model,

@@ -3,6 +3,7 @@
 import csv
 import json
 import pathlib
+import shlex
 
 import harness
 
@@ -37,6 +38,68 @@ class Plan(harness.Case):
         self.assertIn("rejected as impossible", process.stdout)
         self.assertIn(f"--expert-model-parallel-size {plan['strategies'][0]['ep']}\n", process.stdout)
         self.assertEqual({strategy["pipeline"] for strategy in plan["strategies"]}, {"1f1b"})
+
+    def emitted(self, *arguments):
+        """The flags that a plan prints, as a shell reads them."""
+        process = self.run_command("plan", *arguments)
+        lines = [line for line in process.stdout.splitlines() if line.startswith("--")]
+        flags = {}
+        for line in lines:
+            flag, *value = shlex.split(line)
+            flags[flag] = value[0] if value else ""
+        self.assertTrue(flags, process.output)
+        return flags, process
+
+    def test_emits_a_split_for_layers_that_do_not_divide(self):
+        qwen = ("--model", "qwen3-235b-a22b", "--cluster", "h100", "--devices", 256, "--global-batch", 2048, "--seq", 4096)
+        for pp in (8, 16, 32):
+            flags, _ = self.emitted(*qwen, "--explain", f"pp={pp},ep=8", "--emit", "megatron")
+            layout = flags["--pipeline-model-parallel-layout"]
+            self.assertTrue(layout.startswith("E") and layout.endswith("L"), layout)
+            self.assertEqual(flags["--num-layers"], "94")
+        (self.folder / "gpt30.json").write_text(json.dumps(
+            {"model_type": "gpt2", "vocab_size": 50304, "n_embd": 2048, "n_head": 16, "n_layer": 30, "n_positions": 2048}))
+        gpt = ("--model", "gpt30.json", "--cluster", "h100", "--devices", 16, "--global-batch", 64, "--seq", 2048,
+               "--explain", "pp=4", "--emit")
+        self.assertIn("--pipeline-model-parallel-layout", self.emitted(*gpt, "megatron")[0])
+        layers = self.emitted(*gpt, "mindspeed")[0]["--num-layer-list"].split(",")
+        self.assertEqual((len(layers), sum(map(int, layers))), (4, 30))
+        even, _ = self.emitted(*gpt[:-2], "pp=2", "--emit", "megatron")
+        self.assertNotIn("--pipeline-model-parallel-layout", even)
+
+    def test_emits_the_checkpoint_format_that_sharding_demands(self):
+        flags, process = self.emitted("--model", "qwen3-30b-a3b", "--cluster", "h800", "--devices", 16, "--global-batch", 64,
+                                      "--seq", 32768, "--explain", "tp=8,zero=3,ep=8", "--emit", "megatron")
+        self.assertEqual(flags["--ckpt-format"], "fsdp_dtensor")
+        self.assertIn("# Megatron-LM, core 0.16", process.stdout)  # tp is above the 4 key-value heads
+
+    def test_refuses_to_emit_what_the_program_cannot_do(self):
+        for launcher, strategy, says in (("megatron", "ep=8,chunks=2", "chunks 2"), ("mindspeed", "zero=3", "zero 3"),
+                                         ("mindspeed", "tp=8", "4 key-value heads"),
+                                         ("megatron", "pp=2,pipeline=zb-h1", "zb-h1")):
+            self.refused("plan", *QWEN, "--explain", strategy, "--emit", launcher, says=(f"--emit {launcher}", says))
+
+    def test_names_dispatchers_that_change_nothing(self):
+        process = self.run_command("plan", *QWEN, "--json", "plan.json")
+        shown = [row["strategy"] for row in json.loads((self.folder / "plan.json").read_text())["strategies"]]
+        self.assertEqual(len(shown), len(set(shown)))
+        self.assertIn("(the same: dispatcher=", process.stdout)
+
+    def test_reads_rope_settings(self):
+        qwen = {"model_type": "qwen3_moe", "vocab_size": 151936, "hidden_size": 2048, "num_hidden_layers": 4,
+                "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144,
+                "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 768, "max_position_embeddings": 40960}
+        yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
+        for spelling in ("rope_scaling", "rope_parameters"):
+            (self.folder / "config.json").write_text(json.dumps(qwen | {spelling: yarn}))
+            process = self.run_command("plan", "--model", "config.json", *QWEN[2:], "--explain", "ep=8")
+            self.assertEqual(process.stderr.count("contradicts max_position_embeddings"), 1)
+            for slip, meant in (("attn_factor", "attention_factor"), ("beta_fats", "beta_fast")):
+                (self.folder / "config.json").write_text(json.dumps(qwen | {spelling: yarn | {slip: 0.878}}))
+                self.plan_refused({"--model": "config.json", "--explain": "ep=8"}, (spelling, slip, meant))
+        (self.folder / "config.json").write_text(json.dumps({k: v for k, v in qwen.items() if k != "head_dim"} |
+                                                            {"head_dims": 128}))
+        self.plan_refused({"--model": "config.json", "--explain": "ep=8"}, ("head_dims", "head_dim"))
 
     def test_explains_a_strategy(self):
         process = self.run_command("plan", *QWEN, "--explain", "ep=8,pp=2")

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "expedite/base/error.h"
-#include "expedite/plan/launch_flags.h"
 
 namespace expedite::plan {
 namespace {
@@ -69,46 +68,6 @@ TEST(Strategy, KnowsWhatCannotBe) {
   EXPECT_EQ(why((pairs + "1").c_str()), std::nullopt);
   EXPECT_EQ(why("dispatcher=zero_redundancy"), Illegal::dispatcher);
   EXPECT_NE(explain(Illegal::experts, parse_strategy("ep=512", 1024), model, workload, 1024).find("128, 256"),
-            std::string::npos);
-}
-
-TEST(LaunchFlags, SayWhatIsRecomputed) {
-  const Transformer& model = *find_builtin_model("deepseek-v3");
-  const auto flags = [&](Launcher launcher, const char* recompute) {
-    const Strategy strategy = parse_strategy(std::string("pp=8,ep=32,recompute=") + recompute, 1024);
-    return launch_flags(launcher, strategy, model, {.seq = 4096, .global_batch = 1024});
-  };
-  EXPECT_EQ(flags(Launcher::megatron, "none").find("--recompute"), std::string::npos);
-  EXPECT_NE(flags(Launcher::megatron, "moe_act")
-                .find("--recompute-granularity selective\n--recompute-modules moe_act\n"),
-            std::string::npos);
-  EXPECT_NE(flags(Launcher::mindspeed, "moe_act").find("--recompute-activation-function\n"),
-            std::string::npos);
-  EXPECT_NE(flags(Launcher::megatron, "half").find("--recompute-method block\n--recompute-num-layers 3\n"),
-            std::string::npos);
-  EXPECT_NE(flags(Launcher::megatron, "full").find("--recompute-method uniform\n--recompute-num-layers 1\n"),
-            std::string::npos);
-}
-
-TEST(LaunchFlags, AreThoseOfTheProgram) {
-  const Transformer& model = *find_builtin_model("deepseek-v3");
-  const Workload workload{.seq = 4096, .global_batch = 1024};
-  const Strategy strategy = parse_strategy("tp=2,pp=16,vpp=2,ep=32,chunks=2", 1024);
-  EXPECT_NE(
-      error_of([&] { (void)launch_flags(Launcher::megatron, strategy, model, workload); }).find("chunks"),
-      std::string::npos);
-  const std::string mindspeed = launch_flags(Launcher::mindspeed, strategy, model, workload);
-  EXPECT_NE(mindspeed.find("--moe-num-chunks 2\n"), std::string::npos);
-  Strategy flat = strategy;
-  flat.chunks = 1;
-  const std::string megatron = launch_flags(Launcher::megatron, flat, model, workload);
-  for (const char* flag : {"--tensor-model-parallel-size 2\n", "--pipeline-model-parallel-size 16\n",
-                           "--expert-model-parallel-size 32\n", "--global-batch-size 1024\n",
-                           "--sequence-parallel\n", "--use-distributed-optimizer\n"}) {
-    EXPECT_NE(megatron.find(flag), std::string::npos) << flag << megatron;
-  }
-  flat.pipeline = Pipeline::zero_bubble_h1;
-  EXPECT_NE(error_of([&] { (void)launch_flags(Launcher::megatron, flat, model, workload); }).find("zb-h1"),
             std::string::npos);
 }
 
