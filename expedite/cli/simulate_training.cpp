@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "expedite/base/error.h"
 #include "expedite/cli/text_file.h"
 #include "expedite/cost/cluster.h"
 #include "expedite/tracing/trace_json.h"
@@ -14,6 +15,20 @@
 #include "expedite/train/prediction_table.h"
 
 namespace expedite::cli {
+namespace {
+
+/// A training run is predicted from the kernels that it calls, which data sheets do not have.
+cost::Cluster read_measured_cluster(const std::string& cluster) {
+  cost::Cluster read = cost::read_cluster(cluster);
+  require(!read.devices.front().matmul.empty(),
+          "--cluster {} holds no measured products (matmul: []), as of a data sheet; a training run's CONFIG "
+          "needs "
+          "what `expedite probe --ranks N --out FILE` has measured",
+          cluster);
+  return read;
+}
+
+}  // namespace
 
 void add_simulate_training_options(CLI::App& command, SimulateTraining& options) {
   // A configuration says what it trains, and how; only the cluster comes from elsewhere.
@@ -40,7 +55,7 @@ void add_simulate_training_options(CLI::App& command, SimulateTraining& options)
 
 int simulate_training(const SimulateTraining& options, const std::string& cluster_file) {
   const train::TrainConfig config = train::read_config(options.config, options.overrides);
-  const cost::Cluster cluster = cost::read_cluster(cluster_file);
+  const cost::Cluster cluster = read_measured_cluster(cluster_file);
   model::StepCase step = train::step_case(config, cluster);
   std::vector<train::Prediction> predictions;
   std::optional<train::StepTimes> run;

@@ -94,14 +94,22 @@ const std::vector<Software>& known_software() {
       {.name = "megascale", .parent = "megatron-lm-2023", .balanced_stages = false},
       {.name = "megatron-core-2024", .parent = "megatron-lm-2023", .balanced_stages = false},
       {.name = "llama3-training", .parent = "megatron-core-2024"},
-      {.name = "torchtitan", .gradient_bytes = 4.0},
+      // Saves every other product, and what attention and all-to-alls return (activation_checkpoint.py); its
+      // loss holds logits and their gradient in 16 bits, and logarithm and gradient in 32 (loss.py).
+      {.name = "torchtitan", .gradient_bytes = 4.0, .logit_bytes = 12.0, .selects_products = true},
       {.name = "nemo-automodel", .parent = "torchtitan"},
       {.name = "megatron-core-2025", .parent = "megatron-core-2024", .balanced_stages = false},
-      {.name = "megatron-bridge-25.09", .parent = "megatron-core-2024", .dispatcher = kDeduplicated},
+      {.name = "megatron-bridge-25.09",
+       .parent = "megatron-core-2024",
+       .narrow_only = true,
+       .dispatcher = kDeduplicated},
       {.name = "megatron-bridge-25.11", .parent = "megatron-bridge-25.09", .dispatcher = kDeduplicated},
       {.name = "megatron-bridge-26.02", .parent = "megatron-bridge-25.11", .dispatcher = kDeduplicated},
       {.name = "megatron-bridge-26.04", .parent = "megatron-bridge-26.02", .dispatcher = kDeduplicated},
-      {.name = "megatron-bridge-26.06", .parent = "megatron-bridge-26.04", .dispatcher = kDeduplicated},
+      {.name = "megatron-bridge-26.06",
+       .parent = "megatron-bridge-26.04",
+       .narrow_only = true,
+       .dispatcher = kDeduplicated},
   };
   return kSoftware;
 }
@@ -120,7 +128,8 @@ std::vector<std::string> software_names() {
 }
 
 const Software& default_software() {
-  return known_software().back();
+  return *std::find_if(known_software().rbegin(), known_software().rend(),
+                       [](const Software& software) { return !software.narrow_only; });
 }
 
 const std::vector<DeviceAncestry>& device_ancestry() {

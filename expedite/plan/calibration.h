@@ -74,13 +74,20 @@ struct Software {
   bool balanced_stages = true;        // layers placed by cost, not evenly by count
   bool blocking = false;              // compute waits for all-reduces of tensor parallelism and gradients
   double gradient_bytes = 4.0;        // of one gradient on the wire
+  /// At the peak, of one logit: in 16 and in 32 bits. Programs that do not fuse the loss have its logarithm
+  /// and two gradients.
+  double logit_bytes = 6.0;
+  /// recompute=half keeps every other product of each layer, instead of every other layer.
+  bool selects_products = false;
+  bool narrow_only = false;  // all of its runs in the table multiply in 8 or 4 bits
   schedule::Dispatcher dispatcher = schedule::Dispatcher::alltoall;
 };
 [[nodiscard]] const std::vector<Software>& known_software();
 /// Null when there is none.
 [[nodiscard]] const Software* find_software(std::string_view name);
 [[nodiscard]] std::vector<std::string> software_names();
-/// The program that plans assume unless another is asked for.
+/// The program that plans assume unless another is asked for: the newest that was measured in 16 bits.
+/// Constants of one that was not are known for the long steps of large devices in 8 and 4 bits only.
 [[nodiscard]] const Software& default_software();
 
 /// A device and the one whose constants its own are expected to be near.

@@ -120,69 +120,132 @@ Memory MemoryModel::held(const Strategy& s, const ParameterBytes& parameters) co
 double MemoryModel::logits(const Strategy& s) const {
   const double tokens =
       static_cast<double>(s.micro_batch) * static_cast<double>(context_.workload().seq) / s.cp;
-  return tokens * static_cast<double>(context_.model().vocab) / s.tp * 6.0;
+  return tokens * static_cast<double>(context_.model().vocab) / s.tp * context_.software().logit_bytes;
+}
+
+MemoryModel::LayerActivations MemoryModel::whole_layer(const Strategy& s) const {
+  const Transformer& model = context_.model();
+  const double own = own_tokens(s);
+  const double shared = shared_tokens(s);
+  const auto hidden = static_cast<double>(model.hidden);
+  const auto heads = static_cast<double>(model.heads);
+  LayerActivations layer;
+  // Both norms' inputs and outputs, and attention's input, which is the first norm's output. Dropout of
+  // unfused software keeps two masks of a byte.
+  layer.attention = kActivation * 4.0 * shared * hidden;
+  const double qk = static_cast<double>(model.qk_dim());
+  const double v = static_cast<double>(model.v_dim());
+  layer.attention += kActivation * own * (heads * (qk + v) + static_cast<double>(model.kv_heads) * (qk + v));
+  if (model.attention == AttentionKind::latent) {
+    layer.attention +=
+        kActivation * 2.0 * shared * static_cast<double>(model.q_lora_rank + model.kv_lora_rank);
+  }
+  if (!context_.software().fused_attention) {
+    const double score_bytes = s.recompute == Recompute::selective ? 0.0 : 5.0;
+    layer.attention +=
+        2.0 * shared * hidden + score_bytes * own * heads * static_cast<double>(context_.workload().seq);
+  }
+  const double up = model.mlp == MlpKind::gated ? 2.0 : 1.0;
+  layer.dense_mlp = kActivation * (up + 1.0) * own * static_cast<double>(model.ffn);
+  if (model.experts > 0) {
+    const double inner = s.recompute == Recompute::moe_act ? up : up + 1.0;
+    layer.moe = kActivation * expert_rows(s) * (2.0 * hidden + inner * static_cast<double>(model.moe_ffn)) +
+                kActivation * (up + 1.0) * own * static_cast<double>(model.shared_ffn) +
+                4.0 * own * static_cast<double>(model.experts);
+  }
+  return layer;
+}
+
+MemoryModel::LayerActivations MemoryModel::selected_products(const Strategy& s) const {
+  const Transformer& model = context_.model();
+  const double own = own_tokens(s);
+  const double shared = shared_tokens(s);
+  const auto hidden = static_cast<double>(model.hidden);
+  const auto heads = static_cast<double>(model.heads);
+  const double up = model.mlp == MlpKind::gated ? 2.0 : 1.0;
+  constexpr double kEveryOther = 0.5;
+  double products = shared * hidden;  // attention's output
+  if (model.attention == AttentionKind::latent) {
+    products +=
+        shared * static_cast<double>(model.q_lora_rank + model.kv_lora_rank + model.qk_rope_head_dim) +
+        own * heads * static_cast<double>(model.qk_dim() + model.qk_nope_head_dim + model.v_dim());
+  } else {
+    products += own * static_cast<double>((model.heads + 2 * model.kv_heads) * model.head_dim);
+  }
+  LayerActivations layer;
+  layer.attention = kActivation * (shared * hidden + own * heads * static_cast<double>(model.v_dim()) +
+                                   kEveryOther * products);
+  const auto mlp = [&](std::int64_t ffn) {
+    return ffn > 0 ? own * up * static_cast<double>(ffn) + shared * hidden : 0.0;
+  };
+  layer.dense_mlp = kActivation * kEveryOther * mlp(model.ffn);
+  if (model.experts > 0) {
+    const double exchanged = s.ep > 1 ? 2.0 * expert_rows(s) * hidden : 0.0;
+    layer.moe =
+        kActivation *
+        (kEveryOther * (mlp(model.shared_ffn) + own * static_cast<double>(model.experts)) + exchanged);
+  }
+  return layer;
+}
+
+MemoryModel::LayerActivations MemoryModel::kept_of_layer(const Strategy& s,
+                                                         const LayerActivations& whole) const {
+  const double input = kActivation * shared_tokens(s) * static_cast<double>(context_.model().hidden);
+  switch (s.recompute) {
+    case Recompute::full:
+      return {.attention = input};
+    case Recompute::half:
+      if (context_.software().selects_products) {
+        return selected_products(s);
+      }
+      return {.attention = 0.5 * (whole.attention + input),
+              .dense_mlp = 0.5 * whole.dense_mlp,
+              .moe = 0.5 * whole.moe};
+    default:
+      return whole;
+  }
+}
+
+double MemoryModel::own_tokens(const Strategy& s) const {
+  return static_cast<double>(s.micro_batch) * static_cast<double>(context_.workload().seq) / s.cp / s.tp;
+}
+
+double MemoryModel::shared_tokens(const Strategy& s) const {
+  return s.sequence_parallel ? own_tokens(s) : own_tokens(s) * s.tp;
+}
+
+double MemoryModel::expert_rows(const Strategy& s) const {
+  const double own = own_tokens(s);
+  return own * static_cast<double>(context_.model().topk) * context_.reach(s.ep, s.etp, own).busiest;
 }
 
 Memory MemoryModel::of_stage(const Strategy& s, const Stages& stages, int stage) const {
   const Transformer& model = context_.model();
   const ParameterBytes parameters = stage_parameters(s, stages, stage);
   Memory memory = held(s, parameters);
-
-  const double tp = s.tp;
-  const double tokens =
-      static_cast<double>(s.micro_batch) * static_cast<double>(context_.workload().seq) / s.cp;
-  const double own = tokens / tp;
-  const double shared = s.sequence_parallel ? own : tokens;
-  const auto hidden = static_cast<double>(model.hidden);
-  const auto heads = static_cast<double>(model.heads);
-  // Both norms' inputs and outputs, and attention's input, which is the first norm's output. Dropout of
-  // unfused software keeps two masks of a byte.
-  double attention = kActivation * 4.0 * shared * hidden;
-  const double qk = static_cast<double>(model.qk_dim());
-  const double v = static_cast<double>(model.v_dim());
-  attention += kActivation * own * (heads * (qk + v) + static_cast<double>(model.kv_heads) * (qk + v));
-  if (model.attention == AttentionKind::latent) {
-    attention += kActivation * 2.0 * shared * static_cast<double>(model.q_lora_rank + model.kv_lora_rank);
-  }
-  if (!context_.software().fused_attention) {
-    const double score_bytes = s.recompute == Recompute::selective ? 0.0 : 5.0;
-    attention +=
-        2.0 * shared * hidden + score_bytes * own * heads * static_cast<double>(context_.workload().seq);
-  }
-  const double up = model.mlp == MlpKind::gated ? 2.0 : 1.0;
-  const double dense_mlp = kActivation * (up + 1.0) * own * static_cast<double>(model.ffn);
-  double moe = 0.0;
-  double rows = 0.0;
-  if (model.experts > 0) {
-    rows = own * static_cast<double>(model.topk) * context_.reach(s.ep, s.etp, own).busiest;
-    const double inner = s.recompute == Recompute::moe_act ? up : up + 1.0;
-    moe = kActivation * rows * (2.0 * hidden + inner * static_cast<double>(model.moe_ffn)) +
-          kActivation * (up + 1.0) * own * static_cast<double>(model.shared_ffn) +
-          4.0 * own * static_cast<double>(model.experts);
-  }
+  const LayerActivations whole = whole_layer(s);
+  const LayerActivations kept = kept_of_layer(s, whole);
+  const double rows = model.experts > 0 ? expert_rows(s) : 0.0;
   const double micro_batches = static_cast<double>(context_.workload().global_batch) / s.dp / s.micro_batch;
   const double in_flight = micro_batches_in_flight(s, stage, micro_batches);
   const bool last = stage == stages.count - 1;
-  const double mtp = last ? static_cast<double>(model.mtp_layers) : 0.0;
   const double dense_layers = stages.dense[stage];
-  const double moe_layers = stages.moe[stage] + mtp;
-  // A recomputed layer keeps its input only, and one layer at a time is whole.
-  const double whole = s.recompute == Recompute::full ? 0.0 : s.recompute == Recompute::half ? 0.5 : 1.0;
-  const double input = kActivation * shared * hidden;
-  const double kept = dense_layers * (attention + dense_mlp) + moe_layers * attention;
+  const double moe_layers = stages.moe[stage] + (last ? static_cast<double>(model.mtp_layers) : 0.0);
   const double layers = dense_layers + moe_layers;
   const double scale = context_.eff(Constant::activations);
-  memory.activations = scale * in_flight * (whole * kept + (1.0 - whole) * layers * input);
-  memory.expert_activations = scale * in_flight * whole * moe_layers * moe;
-  if (whole < 1.0) {
-    memory.activations += scale * (attention + (dense_layers > 0 ? dense_mlp : 0.0));
-    memory.expert_activations += scale * (moe_layers > 0 ? moe : 0.0);
+  memory.activations = scale * in_flight * (layers * kept.attention + dense_layers * kept.dense_mlp);
+  memory.expert_activations = scale * in_flight * moe_layers * kept.moe;
+  if (s.recompute == Recompute::half || s.recompute == Recompute::full) {
+    // One layer at a time is whole.
+    memory.activations += scale * (whole.attention + (dense_layers > 0 ? whole.dense_mlp : 0.0));
+    memory.expert_activations += scale * (moe_layers > 0 ? whole.moe : 0.0);
   }
   if (s.recompute == Recompute::moe_act && moe_layers > 0) {
     memory.expert_activations += scale * kActivation * rows * static_cast<double>(model.moe_ffn) / s.chunks;
   }
   // A chunk's rows on their way out and back.
-  memory.communication = s.ep > 1 ? 2.0 * kActivation * rows * hidden / s.chunks : 0.0;
+  memory.communication =
+      s.ep > 1 ? 2.0 * kActivation * rows * static_cast<double>(model.hidden) / s.chunks : 0.0;
   if (s.zero == 3) {
     // Two layers' weights whole: the one at work and the next.
     memory.communication += 2.0 * kWeight * (parameters.dense + parameters.experts) / std::max(1.0, layers);

@@ -60,6 +60,22 @@ class MemoryModel {
   [[nodiscard]] ParameterBytes head_parameters(const Strategy& strategy) const;
 
  private:
+  /// Bytes that backward needs of one micro-batch in one layer: of attention with both norms, of a dense MLP,
+  /// of experts with router and shared experts.
+  struct LayerActivations {
+    double attention = 0.0;
+    double dense_mlp = 0.0;
+    double moe = 0.0;
+  };
+  [[nodiscard]] LayerActivations whole_layer(const Strategy& strategy) const;
+  /// Where programs select products (Software::selects_products): the layer's input, what attention and
+  /// all-to-alls return, and every other product but those of experts, which are made again.
+  [[nodiscard]] LayerActivations selected_products(const Strategy& strategy) const;
+  [[nodiscard]] LayerActivations kept_of_layer(const Strategy& strategy, const LayerActivations& whole) const;
+  /// Tokens that a rank routes, and tokens that it normalises; rows of its experts.
+  [[nodiscard]] double own_tokens(const Strategy& strategy) const;
+  [[nodiscard]] double shared_tokens(const Strategy& strategy) const;
+  [[nodiscard]] double expert_rows(const Strategy& strategy) const;
   [[nodiscard]] ParameterBytes stage_parameters(const Strategy& strategy, const Stages& stages,
                                                 int stage) const;
 

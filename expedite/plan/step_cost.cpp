@@ -227,7 +227,6 @@ StepCost StepCoster::cost(const Strategy& s, const PieceTimes& pieces) const {
   seconds.work.add(stage.backward, alone * micro_batches * slowness);
   seconds.work.add(stage.pair, (1.0 - alone) * micro_batches * slowness);
   seconds.expert_wire = wire * micro_batches * slowness;
-  const double step_overhead = context_.eff(Constant::step_overhead);
   if (s.pp > 1) {
     // A micro-batch passes the slowest stage within its work, and the others besides.
     const double others = std::max(0.0, s.pp - slowness) / (s.pp - 1.0);
@@ -239,9 +238,10 @@ StepCost StepCoster::cost(const Strategy& s, const PieceTimes& pieces) const {
   const ParameterBytes parameters = memory_.parameters(s, stages);
   seconds.gradients = gradient_seconds(s, parameters, seconds.work.total() / micro_batches, micro_batches);
   seconds.optimizer = optimizer_seconds(context_, s, parameters);
-  seconds.overhead = step_overhead;
-  seconds.total = seconds.work.total() + seconds.bubble + seconds.sends + seconds.gradients +
-                  seconds.optimizer + seconds.overhead;
+  const double rest =
+      seconds.work.total() + seconds.bubble + seconds.sends + seconds.gradients + seconds.optimizer;
+  seconds.overhead = std::min(context_.eff(Constant::step_overhead), kMostOverhead * rest);
+  seconds.total = rest + seconds.overhead;
 
   result.memory = memory_.peak(s, stages);
   const double tokens = static_cast<double>(workload.global_batch) * static_cast<double>(workload.seq);

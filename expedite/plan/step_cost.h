@@ -22,6 +22,10 @@ struct StepSeconds {
   double expert_wire = 0.0;  // all-to-alls, hidden or not; the exposed ones are in `work`
 };
 
+/// Of the rest of a step: most of what a program was fitted to are steps of seconds, and what they spend
+/// besides their work tells little of short ones.
+inline constexpr double kMostOverhead = 0.1;
+
 struct StepCost {
   StepSeconds seconds;
   Memory memory;

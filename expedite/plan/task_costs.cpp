@@ -59,7 +59,8 @@ TaskCosts::TaskCosts(const CostContext& context, const Strategy& strategy, const
       schedules_(schedules),
       memory_(context),
       layers_(static_cast<int>(context.model().layer_count() + context.model().mtp_layers)),
-      message_bytes_(plan::message_bytes(context, strategy)) {
+      message_bytes_(plan::message_bytes(context, strategy)),
+      overhead_(StepCoster(context).cost(strategy).seconds.overhead) {
   Strategy whole = strategy;
   whole.chunks = 1;
   for (const LayerKind kind : {LayerKind::dense, LayerKind::moe}) {
@@ -145,7 +146,9 @@ Seconds TaskCosts::work_of(const Task& task, bool busiest) const {
       if (operation == static_cast<std::size_t>(Operation::rows) && strategy_.ep > 1) {
         share *= 0.5;
       }
-      seconds.add((of_chunk ? costs.chunked : costs.whole).of[operation].of(task.pass), share);
+      // Only pairs keep layers whole.
+      const bool cut = of_chunk || !pairs_micro_batches(strategy_);
+      seconds.add((cut ? costs.chunked : costs.whole).of[operation].of(task.pass), share);
       return seconds;
     }
     case Op::mtp_projection:
@@ -153,7 +156,7 @@ Seconds TaskCosts::work_of(const Task& task, bool busiest) const {
     case Op::loss:
       return head_.forward;
     case Op::gradient_norm:
-      seconds[Cause::host] = context_.eff(Constant::step_overhead);
+      seconds[Cause::host] = overhead_;
       return seconds;
     case Op::optimizer:
       seconds[Cause::memory] = optimizer_seconds(context_, strategy_, parameters_of(task.layer));

@@ -54,6 +54,7 @@ class TaskCosts {
   Passes head_;
   Passes projection_;
   double message_bytes_ = 0.0;
+  double overhead_ = 0.0;  // of the step
 };
 
 }  // namespace expedite::plan

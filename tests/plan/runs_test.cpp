@@ -263,5 +263,17 @@ TEST(Validation, FitsNothingToAFewRuns) {
   EXPECT_NE(describe(few).find("the program carries"), std::string::npos);
 }
 
+// Plans assume the newest program that was measured in the precision most plans are for.
+TEST(Software, KnowsWhichWereMeasuredInNarrowProductsOnly) {
+  std::map<std::string_view, bool> in_16_bits;
+  for (const expedite::plan::Run& run : read_runs(kRuns)) {
+    in_16_bits[run.software->name] |= factor_bytes(run.precision) >= 2.0;
+  }
+  for (const auto& [name, wide] : in_16_bits) {
+    EXPECT_EQ(find_software(name)->narrow_only, !wide) << name;
+  }
+  EXPECT_EQ(default_software().name, "megatron-bridge-26.04");
+}
+
 }  // namespace
 }  // namespace expedite::plan
