@@ -156,7 +156,7 @@ INSTANTIATE_TEST_SUITE_P(Small, PrunedSearch,
 // Experts inside a node: dispatchers that tell nodes apart have nothing to tell.
 TEST(Search, NamesDispatchersThatChangeNothing) {
   const Workload workload{.seq = 4096, .global_batch = 1024};
-  const CostContext context = context_of("qwen3-30b-a3b", "h100", 64, workload);
+  const CostContext context = search_context("qwen3-30b-a3b", "h100", 64, workload);
   const SearchResult result =
       search(context, default_space(context, 64), {.devices = 64, .top = 10, .threads = 2, .progress = {}});
   ASSERT_EQ(result.best.size(), 10U);
