@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "expedite/base/cores.h"
+#include "expedite/base/log.h"
 #include "expedite/cli/commands.h"
 #include "expedite/cli/legal_values.h"
 #include "expedite/cli/plan_inputs.h"
@@ -62,6 +63,7 @@ void explain(const PlanOptions& options, const plan::CostContext& context, doubl
 }
 
 int run_plan(const PlanOptions& options) {
+  initialize_logging(0, 1);
   const plan::Transformer model = plan::load_transformer(options.inputs.model);
   const plan::CostContext context = make_context(options.inputs, model);
   const double memory_limit =

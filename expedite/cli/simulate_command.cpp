@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "expedite/base/log.h"
 #include "expedite/cli/commands.h"
 #include "expedite/cli/plan_inputs.h"
 #include "expedite/cli/simulate_training.h"
@@ -55,6 +56,7 @@ void require_strategy(const SimulateOptions& options) {
 }
 
 int run_simulate(const SimulateOptions& options) {
+  initialize_logging(0, 1);
   if (!options.training.config.empty()) {
     require_probed_cluster(options.inputs.cluster);
     SimulateTraining training = options.training;

@@ -91,7 +91,8 @@ struct Results {
 Results results_of(const Finalist& finalist) {
   if (finalist.simulated) {
     const SimulatedStep& step = *finalist.simulated;
-    return {step.tokens_per_s_per_device, step.mfu, step.bubble_fraction, 1.0 - step.hidden.whole_step};
+    return {step.tokens_per_s_per_device, step.mfu, std::max(0.0, step.bubble_fraction),
+            1.0 - step.hidden.whole_step};
   }
   const StepCost& cost = finalist.candidate.cost;
   return {cost.tokens_per_s_per_device, cost.mfu, bubble_fraction(cost.seconds),

@@ -54,7 +54,7 @@ class SimulateTraining(harness.Case):
         for arguments, expected, status in (
             ((config,), "--cluster", 2),
             ((config, "--cluster", "absent.yaml"), "absent.yaml", 1),
-            ((config, "--cluster", harness.FIXTURES / "plan" / "gh200_slingshot.yaml"), "holds no measured products", 1),
+            ((config, "--cluster", harness.FIXTURES.parent / "plan" / "gh200_slingshot.yaml"), "holds no measured products", 1),
             (("--cluster", "h100"), "--model", 2),
         ):
             process = self.start_and_wait("simulate", *arguments, status=status)
