@@ -10,7 +10,8 @@ if [ "${1:-}" = --missing ]; then
 fi
 
 packages=(g++ cmake ninja-build pkg-config libdnnl-dev libopenmpi-dev openmpi-bin libhwy-dev libhwloc-dev libyaml-cpp-dev
-  nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev zlib1g-dev libsentencepiece-dev libgtest-dev
+  nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev zlib1g-dev libsentencepiece-dev libpcre2-dev
+  libicu-dev libxxhash-dev libgtest-dev
   python3 sentencepiece iproute2 "$@")
 
 if ! command -v apt-get > /dev/null; then

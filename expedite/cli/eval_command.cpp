@@ -20,12 +20,12 @@ struct EvalCommandOptions {
 int evaluate(const train::TrainConfig& config, const comm::ProcessGrid& grid) {
   require(config.data.validation_fraction > 0.0,
           "data.validation_fraction = 0 leaves no text to measure on: --set data.validation_fraction=0.05");
-  const train::TrainingText text(config);
+  const train::TrainingText text(config, grid);
   train::Training training(config, text, grid, model::State::weights);
   try {
     const std::string weights = training.initialize();
     if (grid.rank() == 0) {
-      spdlog::info("tokenizer: {}, {} ids; weights: {}", config.data.tokenizer, text.tokenizer->vocab_size(),
+      spdlog::info("tokenizer: {}, {} ids; weights: {}", text.tokenizer_name, text.tokenizer->vocab_size(),
                    weights);
     }
     const std::optional<train::Validation> result = training.evaluate(0);

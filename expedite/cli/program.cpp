@@ -74,6 +74,7 @@ void add_everything(CLI::App& app, Context& context) {
   add_plan_command(app, context);
   add_simulate_command(app, context);
   add_validate_command(app, context);
+  add_tokenize_command(app, context);
   add_config_command(app, context);
   add_completion_command(app, context);
   add_man_page_command(app, context);

@@ -33,7 +33,7 @@ class Comparer {
         grid_(grid),
         options_(options),
         signal_({.rank = grid.rank(), .ranks = grid.size(), .what = "the comparison ends after this step"}),
-        text_(config),
+        text_(config, grid),
         baseline_(baseline_config_, text_, grid),
         overlapped_(config_, text_, grid) {
     comparison_.dtype = config.dtype;

@@ -247,8 +247,6 @@ void check(const TrainConfig& config, const std::string& where) {
   for (const std::string& path : config.data.path) {
     require(!path.empty(), "{}: data.path holds an empty path", where);
   }
-  require(!config.data.tokenizer.empty(),
-          "{}: data.tokenizer is empty: expected bytes or the path of a SentencePiece .model", where);
   const auto& train = config.train;
   require(train.global_batch_size % train.micro_batch_size == 0,
           "{}: train.global_batch_size = {} is not a multiple of train.micro_batch_size = {}", where,

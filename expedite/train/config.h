@@ -80,7 +80,8 @@ struct TrainConfig {
   struct Data {
     std::vector<std::string> path;        // files and folders
     std::vector<std::string> extensions;  // empty: every text file
-    std::string tokenizer = "bytes";      // or the path of a SentencePiece .model
+    std::string tokenizer;                // "bytes", or a path; empty: that of model.path, else bytes
+    double max_lost_fraction = 0.05;      // of the bytes: what the tokenizer may lose
     double validation_fraction = 0.05;    // of the bytes
     std::int64_t seq_length = 512;
     bool operator==(const Data&) const = default;

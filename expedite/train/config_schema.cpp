@@ -23,6 +23,7 @@ constexpr Range kWindow = {.low = 1.0, .high = 1024.0};
 constexpr Range kPositive = {.low = 0.0, .high = 1000.0, .low_open = true};
 constexpr Range kRanks = {.low = 0.0, .high = static_cast<double>(kMostRanks)};
 constexpr Range kSeed = {.low = 0.0, .high = 1e18};
+constexpr Range kShare = {.low = 0.0, .high = 1.0};
 constexpr Range kFraction = {.low = 0.0, .high = 1.0, .high_open = true};
 
 constexpr Field kFields[] = {
@@ -78,7 +79,11 @@ constexpr Field kFields[] = {
     {"data.extensions", [](TrainConfig& c) -> Slot { return &c.data.extensions; }, kAny,
      "Only files with these endings, as in `[.pod, .txt]`; empty: every text file"},
     {"data.tokenizer", [](TrainConfig& c) -> Slot { return &c.data.tokenizer; }, kAny,
-     "`bytes`, or the path of a SentencePiece `.model`"},
+     "`bytes`, a `tokenizer.json`, a SentencePiece `.model`, or a folder that holds one; empty: that of "
+     "`model.path`, and where it has none, bytes"},
+    {"data.max_lost_fraction", [](TrainConfig& c) -> Slot { return &c.data.max_lost_fraction; }, kShare,
+     "How much of the text's bytes the tokenizer may lose (what is not in decode(encode(text))); more is an "
+     "error"},
     {"data.validation_fraction", [](TrainConfig& c) -> Slot { return &c.data.validation_fraction; },
      kFraction, "Part of the text that is kept for validation"},
     {"data.seq_length", [](TrainConfig& c) -> Slot { return &c.data.seq_length; }, kAtLeastOne,

@@ -7,8 +7,10 @@
 #include "expedite/model/step_spec.h"
 #include "expedite/schedule/train_step.h"
 #include "expedite/schedule/verify.h"
+#include "expedite/text/tokenizer_files.h"
 #include "expedite/train/batches.h"
 #include "expedite/train/ep_plan.h"
+#include "expedite/train/tokenizer_choice.h"
 
 namespace expedite::train {
 namespace {
@@ -70,7 +72,7 @@ MemoryNeed memory_need(const TrainConfig& config, const model::ModelConfig& mode
     need.step = count * step_bytes(config, model, placement, ranks.front(), state == model::State::training);
   }
   // The text beside ids of four bytes: one for each byte, or for about three of a larger vocabulary.
-  const bool bytes = config.data.tokenizer == "bytes";
+  const bool bytes = tokenizer_choice(config) == text::kByteTokenizer;
   need.text = count * (text_bytes + (bytes ? 4 * text_bytes : 4 * text_bytes / 3));
   return need;
 }

@@ -9,6 +9,7 @@
 #include "expedite/base/hugging_face_fields.h"
 #include "expedite/base/near_fields.h"
 #include "expedite/train/key_meanings.h"
+#include "expedite/train/tokenizer_choice.h"
 
 namespace expedite::train {
 namespace {
@@ -79,11 +80,11 @@ model::ModelConfig model_of(const TrainConfig& config, std::int64_t tokenizer_vo
     source["moe_router_enable_expert_bias"] = true;
   }
   model::ModelConfig result = model::parse_model_config(source, where);
-  require(result.vocab_size >= tokenizer_vocab,
-          "{}: vocab_size is {}, but data.tokenizer = '{}' has {} tokens: raise vocab_size or choose the "
-          "model's own "
-          "tokenizer",
-          where, result.vocab_size, config.data.tokenizer, tokenizer_vocab);
+  require(
+      result.vocab_size >= tokenizer_vocab,
+      "{}: vocab_size is {}, but the tokenizer {} has {} tokens: raise vocab_size or choose the model's own "
+      "tokenizer (data.tokenizer)",
+      where, result.vocab_size, tokenizer_choice(config), tokenizer_vocab);
   const std::int64_t positions = positions_of(result);
   require(config.data.seq_length <= positions,
           "data.seq_length = {}, but the model has {} positions (max_position_embeddings of {}): --set "

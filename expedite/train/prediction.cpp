@@ -6,10 +6,11 @@
 #include "expedite/base/log.h"
 #include "expedite/base/median.h"
 #include "expedite/schedule/verify.h"
+#include "expedite/text/tokenizer.h"
 #include "expedite/train/batches.h"
 #include "expedite/train/ep_plan.h"
 #include "expedite/train/model_source.h"
-#include "expedite/train/tokenizer.h"
+#include "expedite/train/tokenizer_choice.h"
 #include "expedite/train/training.h"
 
 namespace expedite::train {
@@ -24,11 +25,12 @@ model::StepCase step_case(const TrainConfig& config, const cost::Cluster& cluste
           threads, cluster.name, cluster.devices.front().cores);
   const std::int64_t micro_batches =
       micro_batch_count(config.train.global_batch_size, config.train.micro_batch_size, ranks);
-  model::StepCase step{.config = model_of(config, make_tokenizer(config.data.tokenizer)->vocab_size()),
-                       .dtype = config.dtype,
-                       .placement = comm::even_placement(layout, static_cast<int>(cluster.ranks_per_node)),
-                       .sequence_length = config.data.seq_length,
-                       .balance = balance_options(config.moe)};
+  model::StepCase step{
+      .config = model_of(config, text::make_tokenizer(tokenizer_choice(config))->vocab_size()),
+      .dtype = config.dtype,
+      .placement = comm::even_placement(layout, static_cast<int>(cluster.ranks_per_node)),
+      .sequence_length = config.data.seq_length,
+      .balance = balance_options(config.moe)};
   std::ranges::for_each(step.config.notes, warn_once);
   step.shape = {.micro_batches = static_cast<int>(micro_batches),
                 .batch_aux_loss = step.balance.aux_loss == model::AuxLoss::batch,

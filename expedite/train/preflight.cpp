@@ -3,17 +3,19 @@
 #include "expedite/base/memory.h"
 #include "expedite/model/checkpoint_io.h"
 #include "expedite/model/engine.h"
+#include "expedite/text/tokenizer.h"
 #include "expedite/train/memory_need.h"
 #include "expedite/train/model_source.h"
 #include "expedite/train/run_lock.h"
 #include "expedite/train/text_files.h"
-#include "expedite/train/tokenizer.h"
+#include "expedite/train/tokenizer_choice.h"
 
 namespace expedite::train {
 
 void check_config(const TrainConfig& config, const comm::Placement& placement, std::span<const int> ranks,
                   model::State state) {
-  const model::ModelConfig model = model_of(config, make_tokenizer(config.data.tokenizer)->vocab_size());
+  const model::ModelConfig model =
+      model_of(config, text::make_tokenizer(tokenizer_choice(config))->vocab_size());
   if (config.model.load_weights) {
     MemoryPool none;
     model::Parameters shapes(model, config.dtype, model::expert_shard(model, placement.layout, 0),

@@ -77,7 +77,8 @@ std::vector<Document> cut(std::vector<SourceText> files) {
     std::int64_t piece = 0;
     for (std::size_t begin = 0; begin < file.text.size();) {
       const std::size_t end = piece_end(file.text, begin, length);
-      documents.push_back({file.source, piece++, file.text.substr(begin, end - begin)});
+      documents.push_back(
+          {file.source, piece++, file.text.substr(begin, end - begin), static_cast<std::int64_t>(begin)});
       begin = end;
     }
     file.text = {};  // the documents hold it now
@@ -124,15 +125,37 @@ Corpus read_corpus(const CorpusOptions& options) {
   return corpus;
 }
 
-TokenStream tokenize(std::span<const Document> documents, const Tokenizer& tokenizer, bool with_token_bytes) {
-  TokenStream stream;
+void add_loss(CorpusLoss& loss, const CorpusLoss& other) {
+  const std::int64_t before = loss.bytes;
+  if (before == 0 && other.bytes > 0) {
+    loss = other;
+  }
+  loss.bytes = before + other.bytes;
+}
+
+TokenStream tokenize(std::span<const Document> documents, const text::Tokenizer& tokenizer,
+                     const text::EncodeOptions& options) {
+  std::vector<std::string_view> texts;
   for (const Document& document : documents) {
+    texts.emplace_back(document.text);
+  }
+  const std::vector<text::EncodedText> encoded = text::encode_texts(texts, tokenizer, options);
+  TokenStream stream;
+  for (std::size_t i = 0; i < encoded.size(); ++i) {
     stream.tokens.push_back(tokenizer.separator());
-    if (with_token_bytes) {
+    stream.tokens.insert(stream.tokens.end(), encoded[i].tokens.begin(), encoded[i].tokens.end());
+    if (options.with_token_bytes) {
       stream.token_bytes.push_back(0);
+      stream.token_bytes.insert(stream.token_bytes.end(), encoded[i].token_bytes.begin(),
+                                encoded[i].token_bytes.end());
     }
-    tokenizer.encode(document.text, stream.tokens, with_token_bytes ? &stream.token_bytes : nullptr);
-    stream.text_bytes += length_of(document.text);
+    stream.text_bytes += length_of(documents[i].text);
+    const text::TextLoss& loss = encoded[i].loss;
+    add_loss(stream.loss, {.bytes = loss.bytes,
+                           .source = documents[i].source,
+                           .offset = documents[i].offset + loss.first_offset,
+                           .original = text::quoted(loss.original),
+                           .reads_back = text::quoted(loss.reads_back)});
   }
   return stream;
 }

@@ -72,7 +72,7 @@ class Trainer {
         grid_(grid),
         options_(options),
         signal_({.rank = grid.rank(), .ranks = grid.size()}),
-        text_(config),
+        text_(config, grid),
         training_(config, text_, grid) {}
 
   TrainSummary run();
@@ -203,7 +203,7 @@ void Trainer::say_what_runs(const std::string& weights) const {
   if (text_.corpus.skipped.total() > 0) {
     spdlog::warn("text left out: {}", text_.corpus.skipped.text());
   }
-  spdlog::info("tokenizer: {}, {} ids; weights: {}", config_.data.tokenizer, text_.tokenizer->vocab_size(),
+  spdlog::info("tokenizer: {}, {} ids; weights: {}", text_.tokenizer_name, text_.tokenizer->vocab_size(),
                weights);
   if (first_step_ > 0) {
     spdlog::info("resuming after step {}", first_step_);
@@ -212,6 +212,13 @@ void Trainer::say_what_runs(const std::string& weights) const {
 
 void Trainer::measure_yardsticks() {
   if (text_.corpus.validation_bytes == 0) {
+    return;
+  }
+  if (text_.loses_validation()) {
+    spdlog::warn(
+        "no yardsticks: the tokenizer loses {} of the {} validation bytes, and bits per byte of what is left "
+        "cannot be held against those of the whole text",
+        text_.validation.loss.bytes, text_.corpus.validation_bytes);
     return;
   }
   summary_.markov2_bits_per_byte = markov2_bits_per_byte(text_.corpus.train, text_.corpus.validation);
@@ -311,7 +318,8 @@ bool Trainer::finish_step(std::int64_t done) {
   // Saved first: whoever sends a signal may not wait for a validation, and then gets none.
   const bool save_now = last || due(config_.checkpoint.save_interval);
   if (save_now) {
-    summary_.checkpoint = save_training_state(config_, training_.parameters(), grid_, done);
+    summary_.checkpoint =
+        save_training_state(config_, training_.parameters(), grid_, done, text_.tokenizer_copy);
   }
   if ((last && !any_rank_was_signalled()) || (!last && due(plan.eval_interval))) {
     if (const std::optional<Validation> now = validate(last ? 0 : plan.eval_sequences)) {

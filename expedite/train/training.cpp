@@ -8,15 +8,47 @@
 #include "expedite/comm/collectives.h"
 #include "expedite/kernels/bf16_products.h"
 #include "expedite/model/checkpoint_io.h"
+#include "expedite/text/tokenizer_files.h"
 #include "expedite/train/batches.h"
 #include "expedite/train/ep_plan.h"
 #include "expedite/train/lr_schedule.h"
 #include "expedite/train/model_source.h"
+#include "expedite/train/tokenized_text.h"
+#include "expedite/train/tokenizer_choice.h"
 
 namespace expedite::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+int compute_threads(const TrainConfig& config, const comm::ProcessGrid& grid) {
+  return config.runtime.threads_per_rank > 0 ? static_cast<int>(config.runtime.threads_per_rank)
+                                             : model::threads_per_rank(grid);
+}
+
+/// Loaded weights know the ids of the tokenizer they were trained with.
+void warn_of_other_tokenizer(const TrainConfig& config) {
+  const std::string own = model_tokenizer(config);
+  if (!config.model.load_weights || config.data.tokenizer.empty() || own.empty() ||
+      config.data.tokenizer == own) {
+    return;
+  }
+  if (text::make_tokenizer(config.data.tokenizer)->fingerprint() !=
+      text::make_tokenizer(own)->fingerprint()) {
+    spdlog::warn(
+        "data.tokenizer = {} is not the tokenizer in model.path = {}, whose ids the loaded weights know",
+        config.data.tokenizer, config.model.path);
+  }
+}
+
+std::string describe_loss(const std::string& tokenizer, const CorpusLoss& loss, std::int64_t bytes) {
+  return fmt::format(
+      "data.tokenizer = {} loses {} of {} bytes of the text ({:.3g} %): they are not in "
+      "decode(encode(text)); "
+      "first in {} at byte {}, where {} reads back as {}",
+      tokenizer, loss.bytes, bytes, 100.0 * static_cast<double>(loss.bytes) / static_cast<double>(bytes),
+      loss.source, loss.offset, loss.original, loss.reads_back);
+}
 
 /// Sets what all of the process shares, before anything is computed.
 const TrainConfig& prepare_process(const TrainConfig& config, const comm::ProcessGrid& grid) {
@@ -55,14 +87,51 @@ model::BalanceOptions balance_options(const TrainConfig::Moe& moe) {
   return balance;
 }
 
-TrainingText::TrainingText(const TrainConfig& config)
-    : tokenizer(make_tokenizer(config.data.tokenizer)),
+TrainingText::TrainingText(const TrainConfig& config, const comm::ProcessGrid& grid)
+    : tokenizer_name(tokenizer_choice(config)),
+      tokenizer(text::make_tokenizer(tokenizer_name)),
       corpus(read_corpus({.paths = config.data.path,
                           .extensions = config.data.extensions,
                           .validation_fraction = config.data.validation_fraction,
-                          .seed = config.seed})),
-      train(tokenize(corpus.train, *tokenizer, false)),
-      validation(tokenize(corpus.validation, *tokenizer, true)) {}
+                          .seed = config.seed})) {
+  static_cast<void>(model_of(config, tokenizer->vocab_size()));  // whether the ids fit, before the work
+  if (grid.rank() == 0) {
+    tokenizer_copy = TokenizerCopy(tokenizer_name);
+    warn_of_other_tokenizer(config);
+  }
+  TokenizeOptions options{.threads = compute_threads(config, grid)};
+  if (tokenizer_name != text::kByteTokenizer) {
+    options.cache = std::filesystem::path(config.output_dir) / "token-cache";
+  }
+  train = tokenize_together(corpus.train, *tokenizer, grid, options);
+  options.with_token_bytes = true;
+  validation = tokenize_together(corpus.validation, *tokenizer, grid, options);
+  const CorpusLoss lost = loss();
+  const std::int64_t bytes = corpus.train_bytes + corpus.validation_bytes;
+  if (lost.bytes > 0) {
+    const std::string what = describe_loss(tokenizer_name, lost, bytes);
+    require(
+        static_cast<double>(lost.bytes) <= config.data.max_lost_fraction * static_cast<double>(bytes),
+        "{}. Take a tokenizer that knows this text, or raise data.max_lost_fraction ({}) to train on what is "
+        "left of it",
+        what, config.data.max_lost_fraction);
+    if (grid.rank() == 0) {
+      spdlog::warn("{}. Bits per byte count the bytes that are left", what);
+    }
+  }
+}
+
+CorpusLoss TrainingText::loss() const {
+  CorpusLoss both = train.loss;
+  add_loss(both, validation.loss);
+  return both;
+}
+
+bool TrainingText::loses_validation() const {
+  constexpr double kMeasurable = 0.001;  // of the bytes; below, the third decimal of bits per byte is right
+  return static_cast<double>(validation.loss.bytes) >
+         kMeasurable * static_cast<double>(validation.text_bytes);
+}
 
 double StepReport::exposed_communication() const {
   return statistics.wall > 0
@@ -77,8 +146,7 @@ Training::Training(const TrainConfig& config, const TrainingText& text, const co
       grid_(grid),
       model_(model_of(config, text.tokenizer->vocab_size())),
       parameters_(model_, config.dtype, model::expert_shard(model_, grid), state, pool_),
-      threads_(config.runtime.threads_per_rank > 0 ? static_cast<int>(config.runtime.threads_per_rank)
-                                                   : model::threads_per_rank(grid)),
+      threads_(compute_threads(config, grid)),
       ep_plan_(train::ep_plan(config, model_, grid, threads_)),
       engine_(parameters_, grid, pool_,
               {.threads = threads_,

@@ -11,15 +11,26 @@
 #include "expedite/train/config.h"
 #include "expedite/train/sampler.h"
 #include "expedite/train/text_corpus.h"
+#include "expedite/train/tokenizer_copy.h"
 
 namespace expedite::train {
 
 /// A run's text as tokens.
 struct TrainingText {
-  /// Throws Error as read_corpus and make_tokenizer do.
-  explicit TrainingText(const TrainConfig& config);
+  /// Throws Error as read_corpus, tokenizer_choice and make_tokenizer do, when the model has no room for the
+  /// tokenizer's ids, and when the tokenizer loses more of the text than `data.max_lost_fraction`. Encoded
+  /// text is kept in output_dir/token-cache. Collective.
+  TrainingText(const TrainConfig& config, const comm::ProcessGrid& grid);
 
-  std::unique_ptr<Tokenizer> tokenizer;
+  /// What is lost of training and validation text together.
+  [[nodiscard]] CorpusLoss loss() const;
+  /// Whether so much of the validation text is lost that bits per byte of what is left are no measure beside
+  /// those of the whole text.
+  [[nodiscard]] bool loses_validation() const;
+
+  std::string tokenizer_name;  // for make_tokenizer
+  std::unique_ptr<text::Tokenizer> tokenizer;
+  TokenizerCopy tokenizer_copy;  // for checkpoints; on rank 0
   Corpus corpus;
   TokenStream train;
   TokenStream validation;

@@ -6,14 +6,14 @@
 #include "expedite/base/read_text.h"
 #include "expedite/comm/collectives.h"
 #include "expedite/model/checkpoint_io.h"
+#include "expedite/train/durable_file.h"
+#include "expedite/train/tokenizer_choice.h"
 
 namespace expedite::train {
 namespace {
 
 using model::StateTensor;
 namespace fs = std::filesystem;
-
-constexpr const char* kStateFile = "training_state.json";
 
 struct Part {
   StateTensor which;
@@ -41,7 +41,7 @@ nlohmann::json identity(const TrainConfig& given) {
           {"dtype", name_of(config.dtype)},
           {"data.path", config.data.path},
           {"data.extensions", config.data.extensions},
-          {"data.tokenizer", config.data.tokenizer},
+          {"data.tokenizer", tokenizer_choice(config)},
           {"data.seq_length", config.data.seq_length},
           {"data.validation_fraction", config.data.validation_fraction},
           {"train.global_batch_size", config.train.global_batch_size}};
@@ -118,7 +118,8 @@ bool is_of_model(const std::string& file) {
 }
 
 fs::path save_training_state(const TrainConfig& config, model::Parameters& parameters,
-                             const comm::ProcessGrid& grid, std::int64_t step) {
+                             const comm::ProcessGrid& grid, std::int64_t step,
+                             const TokenizerCopy& tokenizer) {
   const fs::path dir = checkpoint_dir(config);
   const bool writes = grid.rank() == 0;
   const fs::path staging = writes ? stage_checkpoint(dir, step) : fs::path();
@@ -137,6 +138,10 @@ fs::path save_training_state(const TrainConfig& config, model::Parameters& param
     files.push_back(write_file(staging, "config.json", [&](const fs::path& path) {
       write_json(path, hugging_face_config(parameters));
     }));
+    for (const TokenizerCopy::File& file : tokenizer.files()) {
+      files.push_back(
+          write_file(staging, file.name, [&](const fs::path& path) { write_synced(path, file.content); }));
+    }
     files.push_back(write_file(staging, kStateFile, [&](const fs::path& path) {
       nlohmann::json state = identity(config);
       state["step"] = step;

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import harness
 from harness import read_safetensors
+from tiny_tokenizer import write_tokenizer
 
 SOURCE = Path(__file__).resolve().parents[2]
 FOR_EVER = 1_000_000
@@ -55,7 +56,7 @@ def bf16(value):
 
 
 def make_model(folder, vocabulary):
-    """A Hugging Face folder with random weights."""
+    """A Hugging Face folder with random weights and a tokenizer of 257 ids."""
     config = {**QWEN3, "vocab_size": vocabulary}
     hidden, head = config["hidden_size"], config["head_dim"]
     draw = random.Random(3)
@@ -84,6 +85,7 @@ def make_model(folder, vocabulary):
         tensors[name] = ("BF16", shape, b"".join(map(bf16, values)))
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
+    write_tokenizer(folder)
     harness.write_safetensors(folder / "model.safetensors", tensors)
     return folder
 
@@ -143,6 +145,7 @@ class FineTuning(ReadmeCase):
         self.assertEqual(process.wait(), 0, process.output)
         done = self.metrics("tuned")[-1]["step"]
         self.assertIn(f"{model}/model.safetensors: 69 tensors", process.stderr)
+        self.assertIn(f"tokenizer: {model}, 257 ids", process.stderr)
         before = re.search(r"before the first step: validation loss (\S+), (\S+) bits/byte", process.stderr)
         self.assertIsNotNone(before, process.output)
         # Near-random weights know nothing.
@@ -165,7 +168,10 @@ class FineTuning(ReadmeCase):
         out = self.folder / "out"
         self.run_command(self.command("export", "runs/tuned", OUT=out))
         checkpoint = self.checkpoints("tuned")[-1]
-        self.assertEqual(sorted(p.name for p in out.iterdir()), ["config.json", "model.safetensors"])
+        tokenizer = ["tokenizer.json", "tokenizer_config.json"]
+        self.assertEqual(sorted(p.name for p in out.iterdir()), ["config.json", "model.safetensors", *tokenizer])
+        for name in tokenizer:
+            self.assertEqual((out / name).read_bytes(), (model / name).read_bytes())
         ours, theirs = (read_safetensors(folder / "model.safetensors") for folder in (out, checkpoint))
         self.assertEqual(ours, theirs)
         self.assertEqual(sorted(ours), sorted(read_safetensors(model / "model.safetensors")))

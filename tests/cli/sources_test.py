@@ -59,7 +59,8 @@ class Sources(harness.Case):
 
     def test_hugging_face_folder(self):
         model = harness.FIXTURES / "qwen3_moe"
-        changes = {"model": {"path": str(model), "load_weights": True}, "train__steps": 1, "optimizer__lr": 1e-12,
+        changes = {"model": {"path": str(model), "load_weights": True}, "data__tokenizer": "bytes",
+                   "train__steps": 1, "optimizer__lr": 1e-12,
                    "optimizer__min_lr": 0.0, "optimizer__weight_decay": 0.0}
         for ranks in (1, 2):
             # One step that hardly moves anything: the checkpoint holds what was loaded.

@@ -217,7 +217,7 @@ TEST(Config, RefusesContradictions) {
   EXPECT_NE(error_after("", {"optimizer.min_lr=1"}).find("optimizer.min_lr = 1 is greater"),
             std::string::npos);
   for (const char* name :
-       {"name=a/b", "name=..", "name=''", "output_dir=''", "data.path=''", "data.tokenizer=''"}) {
+       {"name=a/b", "name=..", "name=''", "output_dir=''", "data.path=''"}) {
     EXPECT_NE(error_after("", {name}), "no error") << name;
   }
 }

@@ -201,14 +201,14 @@ TEST(Corpus, NamesThePathWithoutText) {
 }
 
 TEST(Tokenize, PutsASeparatorBeforeEachDocument) {
-  const auto tokenizer = make_byte_tokenizer();
+  const auto tokenizer = text::make_byte_tokenizer();
   const std::vector<Document> documents = {{"a", 0, "ab"}, {"b", 0, "\xff"}};
-  const auto stream = tokenize(documents, *tokenizer, true);
+  const auto stream = tokenize(documents, *tokenizer, {.with_token_bytes = true});
   EXPECT_EQ(stream.tokens, (std::vector<std::int32_t>{256, 97, 98, 256, 255}));
   EXPECT_EQ(stream.token_bytes, (std::vector<std::uint32_t>{0, 1, 1, 0, 1}));
   EXPECT_EQ(stream.text_bytes, 3);
-  EXPECT_TRUE(tokenize(documents, *tokenizer, false).token_bytes.empty());
-  EXPECT_TRUE(tokenize({}, *tokenizer, true).tokens.empty());
+  EXPECT_TRUE(tokenize(documents, *tokenizer, {}).token_bytes.empty());
+  EXPECT_TRUE(tokenize({}, *tokenizer, {.with_token_bytes = true}).tokens.empty());
 }
 
 }  // namespace

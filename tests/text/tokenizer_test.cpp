@@ -1,4 +1,4 @@
-#include "expedite/train/tokenizer.h"
+#include "expedite/text/tokenizer.h"
 
 #include <gtest/gtest.h>
 #include <sentencepiece_trainer.h>
@@ -9,8 +9,10 @@
 #include "expedite/base/random.h"
 #include "tests/train/test_folder.h"
 
-namespace expedite::train {
+namespace expedite::text {
 namespace {
+
+using train::TestFolder;
 
 struct Encoded {
   std::vector<std::int32_t> tokens;
@@ -136,4 +138,4 @@ TEST(SentencePieceTokenizer, NamesAFileThatIsNoModel) {
 }
 
 }  // namespace
-}  // namespace expedite::train
+}  // namespace expedite::text
