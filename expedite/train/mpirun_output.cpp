@@ -23,7 +23,8 @@ bool is_noise(const std::string& line) {
       R"(^\[[^\]]+:\d+\] (\d+ more process(es)? ha(s|ve) sent help message)"
       R"(|Set MCA parameter "orte_base_help_aggregate")"
       R"(|PMIX ERROR: .*gds_ds\d+)"
-      R"(|Read -1, expected \d+, errno = 1$))"  // of CMA in a container; it falls back
+      R"(|\[\[\d+,\d+\],\d+\] ORTE_ERROR_LOG: .*/show_help\.c at)"  // a banner that could not be shown
+      R"(|Read -1, expected \d+, errno = 1$))"                      // of CMA in a container; it falls back
       R"(|^mpirun: (killing job|Forwarding signal \d+ to job))"
       R"(|setpgid failed)");
   return std::regex_search(line, kNoise);

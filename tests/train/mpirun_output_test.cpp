@@ -48,6 +48,7 @@ TEST(MpirunOutput, LeavesOutWhatRepeatsIt) {
       left(
           "[rank 0] wrong\n" + kAbort + kStatus +
           "[host:12] 3 more processes have sent help message help-mpi-api.txt / mpi-abort\n"
+          "[host:12] [[20698,0],0] ORTE_ERROR_LOG: Out of resource in file ../orte/util/show_help.c at line 501\n"
           "[host:12] Set MCA parameter \"orte_base_help_aggregate\" to 0 to see all help / error messages\n"),
       (Lines{"[rank 0] wrong"}));
   EXPECT_EQ(left("[rank 1] wrong\n" +
