@@ -16,69 +16,81 @@ namespace {
 
 constexpr std::uint32_t kNoRank = std::numeric_limits<std::uint32_t>::max();
 
-struct Merge {
-  std::uint32_t rank = kNoRank;
-  std::int32_t token = -1;
-};
-
 /// What two tokens become. Most pairs become nothing, which a table of bits that fits the cache tells.
 class MergeTable {
  public:
-  explicit MergeTable(std::size_t merges) : slots_(std::bit_ceil(2 * merges + 1)), known_(kBits / 64, 0) {}
-
-  void set(std::int32_t left, std::int32_t right, Merge merge) {
-    const std::uint64_t key = key_of(left, right);
-    const std::uint64_t hash = hash_of(key);
-    slots_[slot_of(key, hash)] = {key, merge};
-    known_[bit_of(hash) / 64] |= std::uint64_t{1} << bit_of(hash) % 64;
+  MergeTable(std::size_t merges, std::int64_t tokens, const std::string& where)
+      : slots_(std::bit_ceil(2 * merges + 1), kFree), known_(kBits / 64, 0), products_(merges, -1) {
+    require(merges < (std::size_t{1} << kRankBits) && tokens <= std::int64_t{1} << kTokenBits,
+            "{}: {} merges of {} tokens are more than the {} of {} that are read", where, merges, tokens,
+            (1 << kRankBits) - 1, 1 << kTokenBits);
   }
 
-  [[nodiscard]] Merge find(std::int32_t left, std::int32_t right) const {
+  /// Of a pair that is there already the later rank counts.
+  void set(std::int32_t left, std::int32_t right, std::uint32_t rank, std::int32_t product) {
+    const std::uint64_t key = key_of(left, right);
+    const std::uint64_t hash = hash_of(key);
+    slots_[slot_of(key, hash)] = key << kRankBits | rank;
+    known_[bit_of(hash) / 64] |= std::uint64_t{1} << bit_of(hash) % 64;
+    products_[rank] = product;
+  }
+
+  /// The rank of the pair, or kNoRank.
+  [[nodiscard]] std::uint32_t rank(std::int32_t left, std::int32_t right) const {
     const std::uint64_t key = key_of(left, right);
     const std::uint64_t hash = hash_of(key);
     if ((known_[bit_of(hash) / 64] >> bit_of(hash) % 64 & 1U) == 0) {
-      return {};
+      return kNoRank;
     }
-    return slots_[slot_of(key, hash)].merge;
+    const std::uint64_t slot = slots_[slot_of(key, hash)];
+    return slot == kFree ? kNoRank : static_cast<std::uint32_t>(slot & ((std::uint64_t{1} << kRankBits) - 1));
   }
 
+  /// What the merge of this rank makes.
+  [[nodiscard]] std::int32_t product(std::uint32_t rank) const { return products_[rank]; }
+
  private:
+  // A slot is a pair and its rank in 64 bits: the table is as small as it can be, for it is looked at in no
+  // order. Free: no token has all of its bits set.
+  static constexpr unsigned kTokenBits = 22;
+  static constexpr unsigned kRankBits = 20;
   static constexpr std::uint64_t kFree = std::numeric_limits<std::uint64_t>::max();
   static constexpr std::size_t kBits = std::size_t{1} << 22U;
-  struct Slot {
-    std::uint64_t key = kFree;
-    Merge merge = {};
-  };
 
   static std::uint64_t key_of(std::int32_t left, std::int32_t right) {
-    return std::uint64_t{static_cast<std::uint32_t>(left)} << 32U | static_cast<std::uint32_t>(right);
+    return std::uint64_t{static_cast<std::uint32_t>(left)} << kTokenBits | static_cast<std::uint32_t>(right);
   }
   static std::uint64_t hash_of(std::uint64_t key) { return mix(key, 0x9E3779B97F4A7C15U); }
   static std::size_t bit_of(std::uint64_t hash) { return hash >> 40U & (kBits - 1); }
   [[nodiscard]] std::size_t slot_of(std::uint64_t key, std::uint64_t hash) const {
     std::size_t slot = hash & (slots_.size() - 1);
-    while (slots_[slot].key != key && slots_[slot].key != kFree) {
+    while (slots_[slot] != kFree && slots_[slot] >> kRankBits != key) {
       slot = (slot + 1) & (slots_.size() - 1);
     }
     return slot;
   }
 
-  std::vector<Slot> slots_;
-  std::vector<std::uint64_t> known_;
+  Table<std::uint64_t> slots_;
+  Table<std::uint64_t> known_;
+  Table<std::int32_t> products_;  // by rank
 };
 
 class Bpe final : public Model {
  public:
   Bpe(Vocabulary vocabulary, const std::vector<std::pair<std::string, std::string>>& merges,
       const BpeOptions& options, const std::string& where)
-      : options_(options), vocabulary_(std::move(vocabulary)), merges_(merges.size()) {
+      : options_(options),
+        vocabulary_(std::move(vocabulary)),
+        merges_(merges.size(), vocabulary_.size(), where) {
     begin_table();
     for (std::size_t rank = 0; rank < merges.size(); ++rank) {
       add_merge(merges[rank].first, merges[rank].second, static_cast<std::uint32_t>(rank), where);
     }
     if (options_.byte_level) {
       for (std::size_t pair = 0; pair < byte_pairs_.size(); ++pair) {
-        byte_pairs_[pair] = merges_.find(bytes_[pair >> 8U], bytes_[pair & 0xFFU]);
+        const std::int32_t left = bytes_[pair >> 8U];
+        const std::int32_t right = bytes_[pair & 0xFFU];
+        byte_pairs_[pair] = left >= 0 && right >= 0 ? merges_.rank(left, right) : kNoRank;
       }
     }
   }
@@ -87,10 +99,11 @@ class Bpe final : public Model {
 
   [[nodiscard]] const BpeOptions& options() const { return options_; }
   [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
-  [[nodiscard]] Merge merge(std::int32_t left, std::int32_t right) const { return merges_.find(left, right); }
-  /// Of the tokens of two bytes.
-  [[nodiscard]] Merge merge_of_bytes(char left, char right) const {
-    return byte_pairs_[std::size_t{static_cast<unsigned char>(left)} << 8U | static_cast<unsigned char>(right)];
+  [[nodiscard]] const MergeTable& merges() const { return merges_; }
+  /// The rank of the tokens of two bytes.
+  [[nodiscard]] std::uint32_t rank_of_bytes(char left, char right) const {
+    return byte_pairs_[std::size_t{static_cast<unsigned char>(left)} << 8U |
+                       static_cast<unsigned char>(right)];
   }
   [[nodiscard]] std::int32_t of_byte(char byte) const { return bytes_[static_cast<unsigned char>(byte)]; }
   [[nodiscard]] std::int32_t of_character(char32_t character) const { return characters_[character]; }
@@ -134,7 +147,7 @@ class Bpe final : public Model {
            : b < 0 ? "the second"
                    : "what comes of it");
     }
-    merges_.set(a, b, {rank, both});
+    merges_.set(a, b, rank, both);
     if (seams_) {
       seams_->add_token(left + right);
       const bool of_fallback =
@@ -149,7 +162,7 @@ class Bpe final : public Model {
   Vocabulary vocabulary_;
   MergeTable merges_;
   std::array<std::int32_t, 256> bytes_ = {};
-  std::vector<Merge> byte_pairs_;
+  std::vector<std::uint32_t> byte_pairs_;
   std::vector<std::int32_t> characters_;
   std::optional<Seams> seams_;
 };
@@ -192,7 +205,9 @@ class BpeWorker final : public ModelWorker {
       return;
     }
     if (const auto known = cache_.find(word); !known.empty()) {
-      out.tokens.insert(out.tokens.end(), known.begin(), known.end());
+      for (const std::int32_t token : known) {
+        out.tokens.push_back(token);
+      }
       return;
     }
     const std::size_t before = out.tokens.size();
@@ -257,38 +272,38 @@ class BpeWorker final : public ModelWorker {
     }
   }
 
-  [[nodiscard]] Merge merge_at(std::size_t i) const {
-    return model_.merge(symbols_[i].token, symbols_[i + 1].token);
+  [[nodiscard]] std::uint32_t rank_at(std::size_t i) const {
+    return model_.merges().rank(symbols_[i].token, symbols_[i + 1].token);
   }
 
   /// Of each symbol and the next.
   void find_merges(std::string_view word) {
-    found_.clear();
+    ranks_.clear();
     const bool of_bytes = model_.options().byte_level && symbols_.size() == word.size();
     for (std::size_t i = 0; i + 1 < symbols_.size(); ++i) {
-      found_.push_back(of_bytes ? model_.merge_of_bytes(word[i], word[i + 1]) : merge_at(i));
+      ranks_.push_back(of_bytes ? model_.rank_of_bytes(word[i], word[i + 1]) : rank_at(i));
     }
   }
 
   /// Quadratic in the length, and for short words the fastest way.
   void merge_short() {
-    while (!found_.empty()) {
+    while (!ranks_.empty()) {
       std::size_t best = 0;
-      for (std::size_t i = 1; i < found_.size(); ++i) {
-        best = found_[i].rank < found_[best].rank ? i : best;
+      for (std::size_t i = 1; i < ranks_.size(); ++i) {
+        best = ranks_[i] < ranks_[best] ? i : best;
       }
-      if (found_[best].rank == kNoRank) {
+      if (ranks_[best] == kNoRank) {
         return;
       }
-      symbols_[best].token = found_[best].token;
+      symbols_[best].token = model_.merges().product(ranks_[best]);
       symbols_[best].bytes += symbols_[best + 1].bytes;
       symbols_.erase(symbols_.begin() + static_cast<std::ptrdiff_t>(best) + 1);
-      found_.erase(found_.begin() + static_cast<std::ptrdiff_t>(best));
-      if (best < found_.size()) {
-        found_[best] = merge_at(best);
+      ranks_.erase(ranks_.begin() + static_cast<std::ptrdiff_t>(best));
+      if (best < ranks_.size()) {
+        ranks_[best] = rank_at(best);
       }
       if (best > 0) {
-        found_[best - 1] = merge_at(best - 1);
+        ranks_[best - 1] = rank_at(best - 1);
       }
     }
   }
@@ -314,7 +329,7 @@ class BpeWorker final : public ModelWorker {
           symbols_[right].token != candidate.right) {
         continue;
       }
-      symbols_[left].token = candidate.token;
+      symbols_[left].token = model_.merges().product(static_cast<std::uint32_t>(candidate.order >> 32U));
       symbols_[left].bytes += symbols_[right].bytes;
       symbols_[right].token = -1;
       links_[left].next = links_[right].next;
@@ -332,9 +347,9 @@ class BpeWorker final : public ModelWorker {
   void push_merge(std::uint32_t left, std::uint32_t right) {
     const std::int32_t a = symbols_[left].token;
     const std::int32_t b = symbols_[right].token;
-    const Merge merge = model_.merge(a, b);
-    if (merge.rank != kNoRank) {
-      heap_.push_back({std::uint64_t{merge.rank} << 32U | left, a, b, merge.token});
+    const std::uint32_t rank = model_.merges().rank(a, b);
+    if (rank != kNoRank) {
+      heap_.push_back({std::uint64_t{rank} << 32U | left, a, b});
       std::ranges::push_heap(heap_, std::greater<>(), &Candidate::order);
     }
   }
@@ -347,12 +362,11 @@ class BpeWorker final : public ModelWorker {
     std::uint64_t order = 0;  // rank, then place
     std::int32_t left = -1;   // the tokens that were there
     std::int32_t right = -1;
-    std::int32_t token = -1;  // and what they become
   };
 
   const Bpe& model_;
   std::vector<Symbol> symbols_;
-  std::vector<Merge> found_;  // of each symbol and the next
+  std::vector<std::uint32_t> ranks_;  // of each symbol and the next
   std::vector<Link> links_;
   std::vector<Candidate> heap_;
   WordCache cache_;

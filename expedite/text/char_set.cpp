@@ -1,9 +1,11 @@
 #include "expedite/text/char_set.h"
 
+#include <unicode/uchar.h>
 #include <unicode/uniset.h>
 #include <unicode/unistr.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "expedite/base/error.h"
 
@@ -38,10 +40,23 @@ CharSet icu_property(const std::string& name, const std::string& where) {
   return from_icu(set);
 }
 
-/// Not assigned yet, and of no use but as pictographs (UTS #51).
-const CharSet& reserved_pictographs() {
-  static const CharSet set = icu_property("Extended_Pictographic", "").intersect(icu_property("Cn", ""));
-  return set;
+struct YoungerCharacters {
+  const char* category;
+  char32_t first;
+  char32_t last;
+};
+
+#include "expedite/text/younger_characters.inc"
+
+/// Characters that ICU may be too old to know: those of categories in `mask`.
+CharSet younger_characters(std::uint32_t mask) {
+  std::vector<CharRange> ranges;
+  for (const YoungerCharacters& characters : kYounger) {
+    if (u_getPropertyValueEnum(UCHAR_GENERAL_CATEGORY_MASK, characters.category) & mask) {
+      ranges.push_back({characters.first, characters.last});
+    }
+  }
+  return CharSet(std::move(ranges));
 }
 
 }  // namespace
@@ -75,15 +90,15 @@ CharSet CharSet::property(std::string_view name, const std::string& where) {
   if (name.starts_with('^')) {
     return property(name.substr(1), where).complement();
   }
-  const CharSet set = icu_property(std::string(name), where);
-  // Names are compared as Unicode does, which ICU has done: a category is told by what it holds.
-  if (set == icu_property("So", where) || set == icu_property("S", where)) {
-    return set.unite(reserved_pictographs());
+  const std::string text(name);
+  const CharSet set = icu_property(text, where);
+  const std::int32_t mask = u_getPropertyValueEnum(UCHAR_GENERAL_CATEGORY_MASK, text.c_str());
+  if (mask == UCHAR_INVALID_CODE) {
+    return set;  // no category
   }
-  if (set == icu_property("Cn", where) || set == icu_property("C", where)) {
-    return set.intersect(reserved_pictographs().complement());
-  }
-  return set;
+  constexpr std::uint32_t kAll = 0xFFFFFFFF;
+  const CharSet older = set.intersect(younger_characters(kAll).complement());
+  return older.unite(younger_characters(static_cast<std::uint32_t>(mask)));
 }
 
 bool CharSet::holds(char32_t character) const {

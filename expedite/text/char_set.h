@@ -22,9 +22,9 @@ class CharSet {
   [[nodiscard]] static CharSet of_characters(std::u32string_view characters);
   [[nodiscard]] static CharSet all();
   /// A general category ("L", "Lu", "Letter"), script ("Han") or binary property ("White_Space",
-  /// "Alphabetic") by any of its Unicode names; "^L" and "Any" too. Code points that Unicode has reserved for
-  /// pictographs count as the symbols (So) that later versions make of them. Throws Error for others, naming
-  /// `where`.
+  /// "Alphabetic") by any of its Unicode names; "^L" and "Any" too. Characters that
+  /// Unicode 15.1 to 17 assigned have their categories with an older ICU too. Throws Error for other names,
+  /// beginning with `where`.
   [[nodiscard]] static CharSet property(std::string_view name, const std::string& where);
 
   [[nodiscard]] const std::vector<CharRange>& ranges() const { return ranges_; }

@@ -60,12 +60,13 @@ class BitTable {
 /// One item of the expression, and what comes behind it: an index of `steps`, or kEnd.
 struct Step {
   Kind kind = Kind::set;
-  std::uint64_t bit = 0;  // of the set
+  std::uint64_t bit = 0;  // of the set, or of what the branches can begin with
   std::uint32_t min = 1;
   std::uint32_t max = 1;
   Repeat repeat = Repeat::greedy;
   bool negative = false;
-  bool optional = false;  // of a group: may be left out
+  bool optional = false;      // of a group: may be left out
+  bool may_be_empty = false;  // of a group: perhaps matches at the end of the text
   std::vector<int> branches = {};
   int next = 0;
 };
@@ -144,13 +145,17 @@ class ClassMatcher final : public Pattern {
       return std::nullopt;
     }
     step.optional = optional;
+    CharSet first;
     for (const RegexSequence& alternative : node.alternatives) {
+      first = first.unite(can_begin(alternative));
       const std::optional<int> start = add(alternative, node.kind == Kind::ahead ? kEnd : next);
       if (!start) {
         return std::nullopt;
       }
       step.branches.push_back(*start);
     }
+    step.bit = std::uint64_t{1} << (bit_of(first) % kMostBits);
+    step.may_be_empty = first == CharSet::all();
     return step;
   }
 
@@ -217,6 +222,9 @@ class ClassMatcher final : public Pattern {
   }
 
   [[nodiscard]] std::size_t match_any(const Step& step, std::string_view text, std::size_t at) const {
+    if (at < text.size() ? (bits_at(text, at) & step.bit) == 0 : !step.may_be_empty) {
+      return kNone;
+    }
     for (const int branch : step.branches) {
       if (const std::size_t end = match(branch, text, at); end != kNone) {
         return end;

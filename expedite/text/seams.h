@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "expedite/text/hash.h"
+#include "expedite/text/huge_pages.h"
 #include "expedite/text/utf8.h"
 
 namespace expedite::text {
@@ -58,7 +59,7 @@ class Seams {
     return ((std::uint64_t{left} << 32U | right) * kOdd) >> (64U - kLogBits);
   }
 
-  std::vector<std::uint64_t> bits_;
+  Table<std::uint64_t> bits_;
 };
 
 }  // namespace expedite::text

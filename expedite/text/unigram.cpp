@@ -57,7 +57,7 @@ class Trie {
     return slot;
   }
 
-  std::vector<Slot> slots_;
+  Table<Slot> slots_;
   std::vector<std::int32_t> tokens_;  // by node; -1: none ends here
 };
 

@@ -14,7 +14,8 @@ std::uint32_t tag_of(std::uint64_t hash) {
 
 }  // namespace
 
-Vocabulary::Vocabulary(std::vector<std::pair<std::string, std::int32_t>> tokens) : tokens_(std::move(tokens)) {
+Vocabulary::Vocabulary(std::vector<std::pair<std::string, std::int32_t>> tokens)
+    : tokens_(std::move(tokens)) {
   slots_.resize(std::bit_ceil(2 * tokens_.size() + 1));
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     const auto& [token, id] = tokens_[i];

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "expedite/text/huge_pages.h"
+
 namespace expedite::text {
 
 /// A hash table of strings that is filled once.
@@ -31,7 +33,7 @@ class Vocabulary {
   [[nodiscard]] std::size_t slot_of(std::string_view token) const;
 
   std::vector<std::pair<std::string, std::int32_t>> tokens_;
-  std::vector<Slot> slots_;
+  Table<Slot> slots_;
   std::size_t longest_ = 0;
   std::int64_t size_ = 0;
 };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "expedite/text/hash.h"
+#include "expedite/text/huge_pages.h"
 
 namespace expedite::text {
 
@@ -16,8 +17,8 @@ namespace expedite::text {
 /// longer ago. Nothing is allocated after construction.
 class WordCache {
  public:
-  static constexpr std::size_t kMostBytes = 60;
-  static constexpr std::size_t kMostIds = 14;
+  static constexpr std::size_t kMostBytes = 26;
+  static constexpr std::size_t kMostIds = 8;
 
   WordCache() : entries_(2 * kSets) {}
 
@@ -61,9 +62,9 @@ class WordCache {
   }
 
  private:
-  static constexpr std::size_t kSets = 1U << 15U;
+  static constexpr std::size_t kSets = 1U << 16U;
 
-  struct alignas(64) Entry {  // two cache lines, of which a word that is not there touches one
+  struct alignas(64) Entry {  // one cache line
     std::uint32_t tag = 0;
     std::uint8_t bytes = 0;
     std::uint8_t count = 0;
@@ -79,7 +80,7 @@ class WordCache {
 
   [[nodiscard]] Entry* set_of(std::uint64_t hash) { return &entries_[2 * ((hash >> 32U) % kSets)]; }
 
-  std::vector<Entry> entries_;
+  Table<Entry> entries_;
 };
 
 }  // namespace expedite::text

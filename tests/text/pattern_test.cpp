@@ -159,6 +159,7 @@ TEST(Pattern, PropertiesAreUnicodes) {
   EXPECT_EQ(all_of("[a-z&&[^aeiou]]+", "abcde"), (Pieces{"bcd@1"}));
   EXPECT_EQ(all_of("\\p{So}", "\xF0\x9F\xAB\xA8"), (Pieces{"\xF0\x9F\xAB\xA8@0"}));  // an emoji of Unicode 15
   EXPECT_EQ(all_of("\\p{So}", "\xF0\x9F\xAB\xA9"), (Pieces{"\xF0\x9F\xAB\xA9@0"}));  // of Unicode 16
+  EXPECT_EQ(all_of("\\p{S}", "\xE2\x83\x81"), (Pieces{"\xE2\x83\x81@0"}));  // a currency of Unicode 17
   EXPECT_EQ(all_of("(?<=a)b", "abb"), (Pieces{"b@1"}));
   EXPECT_EQ(all_of("^b", "ab\nb"), (Pieces{"b@3"}));
   EXPECT_EQ(all_of("\\bb", "ab b"), (Pieces{"b@3"}));
