@@ -51,16 +51,6 @@ HWY_INLINE const float* widened(const bf16* weight, std::int64_t width) {
   return copy;
 }
 
-/// Stores what will be read again soon.
-template <typename Vector>
-HWY_INLINE void store_cached(const Vector& vector, F32 value, float* to) {
-  if constexpr (std::is_same_v<Vector, StreamedVector>) {
-    WholeVector::store(value, to);
-  } else {
-    vector.store(value, to);
-  }
-}
-
 template <typename T, typename Whole>
 void rms_norm_rows(const ConstTensorView& x, const ConstTensorView& weight, float epsilon,
                    const TensorView& y, const TensorView& inverse_rms, std::int64_t begin, std::int64_t end) {
@@ -109,60 +99,44 @@ void rms_norm_rows(const ConstTensorView& x, const ConstTensorView& weight, floa
   }
 }
 
-// With n = x * inverse and c = mean(dy * weight * n): dx = inverse * (dy * weight - n * c), dweight += dy *
-// n.
-template <typename T, typename Whole>
+// One group of the gradient. With n = x * inverse and c = mean(dy * weight * n):
+// dx = inverse * (dy * weight - n * c), dweight += dy * n.
+template <typename T>
+HWY_INLINE void rms_norm_backward_group(const T* dy, const T* x, const T* scale, float inverse_rms,
+                                        std::int64_t width, bool accumulate_dx, T* dx, float* dweight) {
+  const F32 inverse = set(inverse_rms);
+  const float dot =
+      fold_vectors(width, [&](std::int64_t i, const auto& vector, F32 sum) EXPEDITE_SIMD_LAMBDA {
+        return hn::MulAdd(hn::Mul(vector.load(dy + i), vector.load(scale + i)), vector.load(x + i), sum);
+      });
+  const F32 mean = set(dot * inverse_rms / static_cast<float>(width));
+  for_each_vector(width, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
+    const F32 gradient = vector.load(dy + i);
+    const F32 normal = hn::Mul(vector.load(x + i), inverse);
+    const F32 through = hn::NegMulAdd(normal, mean, hn::Mul(gradient, vector.load(scale + i)));
+    F32 result = hn::Mul(inverse, through);
+    if (accumulate_dx) {
+      result = hn::Add(result, vector.load(dx + i));
+    }
+    vector.store(result, dx + i);
+    vector.store(hn::MulAdd(gradient, normal, vector.load(dweight + i)), dweight + i);
+  });
+}
+
+template <typename T>
 void rms_norm_backward_rows(const ConstTensorView& dy, const ConstTensorView& x,
                             const ConstTensorView& weight, const ConstTensorView& inverse_rms,
                             const TensorView& dx, bool accumulate_dx, std::int64_t begin, std::int64_t end,
                             float* dweight) {
   const std::int64_t width = weight.elements();
   const std::int64_t groups = width == 0 ? 0 : x.columns() / width;
-  if (begin == end || groups == 0) {
-    return;
-  }
-  const float* scale = widened(weight.as<T>(), width);
-  Place place{begin};
-  const T* gradient = dy.row<T>(begin);
-  const T* in = x.row<T>(begin);
-  const auto add_products = [scale](const auto& vector, const T* gradients, const T* values, std::int64_t i,
-                                    F32 sum) EXPEDITE_SIMD_LAMBDA {
-    return hn::MulAdd(hn::Mul(vector.load(gradients + i), vector.load(scale + i)), vector.load(values + i),
-                      sum);
-  };
-  float dot = fold_vectors(width, [&](std::int64_t i, const auto& vector, F32 sum) EXPEDITE_SIMD_LAMBDA {
-    return add_products(vector, gradient, in, i, sum);
-  });
-  while (place.row < end) {
-    const float inverse_of_group = inverse_rms.row<float>(place.row)[place.group];
-    const F32 inverse = set(inverse_of_group);
-    const F32 mean = set(dot * inverse_of_group / static_cast<float>(width));
-    T* out = dx.row<T>(place.row) + place.group * width;
-    const auto write = [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
-      const F32 dvalue = vector.load(gradient + i);
-      const F32 normal = hn::Mul(vector.load(in + i), inverse);
-      const F32 through = hn::NegMulAdd(normal, mean, hn::Mul(dvalue, vector.load(scale + i)));
-      F32 result = hn::Mul(inverse, through);
-      if (accumulate_dx) {
-        result = hn::Add(result, vector.load(out + i));
-      }
-      vector.store(result, out + i);
-      store_cached(vector, hn::MulAdd(dvalue, normal, vector.load(dweight + i)), dweight + i);
-    };
-    place.advance(groups);
-    if (place.row == end) {
-      for_each_vector<Whole>(width, write);
-      return;
+  for (std::int64_t r = begin; r < end; ++r) {
+    for (std::int64_t g = 0; g < groups; ++g) {
+      const std::int64_t column = g * width;
+      rms_norm_backward_group(dy.row<T>(r) + column, x.row<T>(r) + column, weight.as<T>(),
+                              inverse_rms.row<float>(r)[g], width, accumulate_dx, dx.row<T>(r) + column,
+                              dweight);
     }
-    const T* next_gradient = dy.row<T>(place.row) + place.group * width;
-    const T* next_in = x.row<T>(place.row) + place.group * width;
-    dot = fold_vectors<Whole>(width, [&](std::int64_t i, const auto& vector, F32 sum) EXPEDITE_SIMD_LAMBDA {
-      const F32 with_next = add_products(vector, next_gradient, next_in, i, sum);
-      write(i, vector);
-      return with_next;
-    });
-    gradient = next_gradient;
-    in = next_in;
   }
 }
 
@@ -180,28 +154,14 @@ void rms_norm_range(const ConstTensorView& x, const ConstTensorView& weight, flo
   hwy::FlushStream();
 }
 
-template <typename T>
-void rms_norm_backward_of(const ConstTensorView& dy, const ConstTensorView& x, const ConstTensorView& weight,
-                          const ConstTensorView& inverse_rms, const TensorView& dx, bool accumulate_dx,
-                          std::int64_t begin, std::int64_t end, float* dweight) {
-  const bool in_place = dx.data() == dy.data() || dx.data() == x.data();
-  if (!accumulate_dx && !in_place && worth_streaming(dx, weight.elements())) {
-    rms_norm_backward_rows<T, StreamedVector>(dy, x, weight, inverse_rms, dx, false, begin, end, dweight);
-    hwy::FlushStream();
-  } else {
-    rms_norm_backward_rows<T, WholeVector>(dy, x, weight, inverse_rms, dx, accumulate_dx, begin, end,
-                                           dweight);
-  }
-}
-
 void rms_norm_backward_range(const ConstTensorView& dy, const ConstTensorView& x,
                              const ConstTensorView& weight, const ConstTensorView& inverse_rms,
                              const TensorView& dx, bool accumulate_dx, std::int64_t begin, std::int64_t end,
                              float* dweight) {
   if (x.dtype() == DType::bf16) {
-    rms_norm_backward_of<bf16>(dy, x, weight, inverse_rms, dx, accumulate_dx, begin, end, dweight);
+    rms_norm_backward_rows<bf16>(dy, x, weight, inverse_rms, dx, accumulate_dx, begin, end, dweight);
   } else {
-    rms_norm_backward_of<float>(dy, x, weight, inverse_rms, dx, accumulate_dx, begin, end, dweight);
+    rms_norm_backward_rows<float>(dy, x, weight, inverse_rms, dx, accumulate_dx, begin, end, dweight);
   }
 }
 
