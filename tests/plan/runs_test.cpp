@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,6 +10,7 @@
 #include "expedite/base/error.h"
 #include "expedite/plan/csv.h"
 #include "expedite/plan/validate.h"
+#include "tests/error_of.h"
 
 namespace expedite::plan {
 namespace {
@@ -25,15 +25,6 @@ constexpr const char* kRow =
     "a-b/"
     "tok,DeepSeek-V3-L4,4,7168,18432,2048,128,128,256,8,1,1,129280,4096,B200,8,1,2,1,4,1,4,1,1,32,none,BF16,"
     "iter_time_s,0.7716,\"[P] SimuMax, measured\"\n";
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-    return "";
-  } catch (const Error& error) {
-    return error.what();
-  }
-}
 
 std::string refusal(std::string row, const std::string& from, const std::string& to) {
   row.replace(row.find(from), from.size(), to);

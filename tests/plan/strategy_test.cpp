@@ -2,22 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <string>
 
 #include "expedite/base/error.h"
+#include "tests/error_of.h"
 
 namespace expedite::plan {
 namespace {
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-    return "";
-  } catch (const Error& error) {
-    return error.what();
-  }
-}
 
 TEST(Strategy, ReadsWhatItWrites) {
   const Strategy strategy = parse_strategy(

@@ -3,9 +3,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <functional>
-
 #include "expedite/base/error.h"
+#include "tests/error_of.h"
 #include "tests/train/test_folder.h"
 
 namespace expedite::train {
@@ -22,15 +21,6 @@ std::vector<std::string> sources_of(const std::vector<TextFile>& files) {
 }
 
 using Names = std::vector<std::string>;
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(TextFinder, ReadsEachFileOnceWhateverLeadsToIt) {
   const TestFolder folder;

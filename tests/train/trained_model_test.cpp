@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <set>
 
 #include "expedite/base/error.h"
 #include "expedite/train/durable_file.h"
+#include "tests/error_of.h"
 #include "tests/train/test_folder.h"
 
 namespace expedite::train {
@@ -34,15 +34,6 @@ std::set<std::string> names_in(const fs::path& dir) {
     names.insert(entry.path().filename());
   }
   return names;
-}
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(FindCheckpoint, TakesARunAFolderOfCheckpointsOrOne) {
