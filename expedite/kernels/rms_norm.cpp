@@ -22,9 +22,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace expedite::kernels::HWY_NAMESPACE {
 
-// The last dimension is normalised; the dimensions between it and the first are G groups of one row. Forward in
-// bf16, the sum over a group is taken in the loop that writes the group before it: memory is read while results
-// are made, and the end of a sum is not waited for. Backward the same was slower on Zen 4.
+// The last dimension is normalised; the dimensions between it and the first are G groups of one row. Forward
+// in bf16, the sum over a group is taken in the loop that writes the group before it: memory is read while
+// results are made, and the end of a sum is not waited for. Backward the same was slower on Zen 4.
 
 struct Place {
   std::int64_t row;
