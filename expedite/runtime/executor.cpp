@@ -38,6 +38,26 @@ std::string current_error() {
   }
 }
 
+/// A stream that nobody serves would be waited for without end.
+void require_served(const schedule::Schedule& schedule) {
+  const auto unserved =
+      std::ranges::find_if(schedule.tasks, [](const Task& task) { return !serves(task.stream); });
+  if (unserved == schedule.tasks.end()) {
+    return;
+  }
+  std::string served;
+  for (int i = 0; i < schedule::kStreams; ++i) {
+    if (const auto stream = static_cast<Stream>(i); serves(stream)) {
+      served += fmt::format("{}{}", served.empty() ? "" : ", ", name_of(stream));
+    }
+  }
+  fail(
+      "task {} '{}' is on stream {}, which the executor does not serve (it serves {}): such a schedule can "
+      "be "
+      "simulated, not run",
+      unserved - schedule.tasks.begin(), label(*unserved), name_of(unserved->stream), served);
+}
+
 }  // namespace
 
 class Executor::Impl {
@@ -63,6 +83,7 @@ class Executor::Impl {
   Impl& operator=(const Impl&) = delete;
 
   void run(const schedule::Schedule& schedule, TaskRunner& runner) {
+    require_served(schedule);
     const std::int64_t begin = now();
     Run current(schedule, runner, begin);
     if (options_.trace != nullptr) {
@@ -271,9 +292,9 @@ class Executor::Impl {
       check_stalls(run);
       lock.lock();
       if (run.step.stuck()) {
-        const std::string report = to_string(run.step.status(now()));
+        const std::string report = run.step.describe_waits();
         lock.unlock();
-        stop(run, "the schedule's dependencies go round in a circle; verify it first:\n" + report);
+        stop(run, report);
         break;
       }
       wait_for_change(run, lock, changes, sleep);

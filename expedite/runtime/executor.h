@@ -16,6 +16,13 @@
 
 namespace expedite::runtime {
 
+/// Whether the executor runs tasks of a stream. Messages between pipeline stages can be simulated, not run.
+[[nodiscard]] constexpr bool serves(schedule::Stream stream) {
+  using schedule::Stream;
+  return stream == Stream::compute || stream == Stream::prefetch || stream == Stream::intra ||
+         stream == Stream::inter || stream == Stream::reduce;
+}
+
 struct ExecutorOptions {
   /// How long a started communication may take before on_stall is called; 0: no limit.
   double stall_limit_seconds = 300;
@@ -52,7 +59,9 @@ class Executor {
   Executor& operator=(const Executor&) = delete;
   ~Executor();
 
-  /// Runs every task and returns. The schedule must be sound (schedule::verify). When a task throws, all
+  /// Runs every task and returns. The schedule must be sound (schedule::verify). An Error before anything
+  /// runs if a task is on a stream that is not served, or names what does not exist; and one that names the
+  /// next task of each stream and what it waits for, if none runs and none can. When a task throws, all
   /// streams stop after the tasks they are in, communication under way is abandoned (its peers wait for this
   /// rank, so the caller must end the job), and run() throws an Error that starts with the task's label: "L3
   /// mb0 experts forward: ...". The executor can run again.

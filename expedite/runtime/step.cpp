@@ -1,6 +1,9 @@
 #include "expedite/runtime/step.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string_view>
 
 #include "expedite/base/error.h"
 
@@ -63,6 +66,30 @@ bool Step::stuck() const {
     }
   }
   return true;
+}
+
+std::string Step::describe_waits() const {
+  const auto name = [this](TaskId id) { return fmt::format("task {} '{}'", id, label(task(id))); };
+  std::string text = fmt::format(
+      "no task runs and none can start, with {} of {} tasks left: the schedule's dependencies go round in a "
+      "circle; verify it first",
+      remaining_, schedule_.tasks.size());
+  for (int i = 0; i < schedule::kStreams; ++i) {
+    const auto stream = static_cast<Stream>(i);
+    const TaskId next = head(stream);
+    if (next < 0) {
+      continue;
+    }
+    text += fmt::format("\n{}: {} waits for", name_of(stream), name(next));
+    std::string_view separator = " ";
+    for (const TaskId earlier : task(next).after) {
+      if (!done(earlier)) {
+        text += fmt::format("{}{} ({})", separator, name(earlier), name_of(task(earlier).stream));
+        separator = ", ";
+      }
+    }
+  }
+  return text;
 }
 
 void Step::begin(Stream stream, std::int64_t now) {

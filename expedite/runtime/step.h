@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "expedite/runtime/status.h"
@@ -33,6 +34,8 @@ class Step {
   [[nodiscard]] std::int64_t begun(schedule::Stream stream) const { return at(stream).since; }
   /// No task runs and none can start: the dependencies go round in a circle.
   [[nodiscard]] bool stuck() const;
+  /// Of a step that is stuck: what is left, and what the next task of each stream waits for.
+  [[nodiscard]] std::string describe_waits() const;
 
   /// The head of the stream starts.
   void begin(schedule::Stream stream, std::int64_t now);

@@ -1,4 +1,5 @@
 // What the executor does when something goes wrong: it says what, and it stops; it never hangs.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -190,9 +191,80 @@ TEST_F(Failures, OnSeveralStreamsAtOnceReportTheFirst) {
 TEST_F(Failures, OfAScheduleThatGoesRoundInACircle) {
   Schedule schedule = busy_schedule();
   schedule.tasks[1].after = {4};
+  EXPECT_EQ(
+      run(schedule),
+      "no task runs and none can start, with 4 of 6 tasks left: the schedule's dependencies go round in a "
+      "circle; verify it first\n"
+      "compute: task 1 'L3 mb0 permute forward' waits for task 4 'L3 mb0 experts forward' (compute)\n"
+      "intra: task 3 'L3 mb0 dispatch forward' waits for task 1 'L3 mb0 permute forward' (compute)");
+}
+
+// Through two streams, and after communication that was under way has ended: nothing is in flight then.
+TEST_F(Failures, OfCommunicationAndComputeThatWaitForEachOther) {
+  Schedule schedule = busy_schedule();
+  schedule.tasks[3].after = {1, 5};
+  runner_.on_start = [](const Task&, BufferTable&) {
+    return std::make_unique<PendingUntil>([looks = 0]() mutable { return ++looks > 3; });
+  };
   const std::string error = run(schedule);
-  EXPECT_NE(error.find("circle"), std::string::npos) << error;
-  EXPECT_NE(error.find("for L3 mb0 experts forward (compute)"), std::string::npos) << error;
+  EXPECT_NE(error.find("with 3 of 6 tasks left"), std::string::npos) << error;
+  EXPECT_NE(
+      error.find("compute: task 4 'L3 mb0 experts forward' waits for task 3 'L3 mb0 dispatch forward' "
+                 "(intra)\nintra: task 3 'L3 mb0 dispatch forward' waits for task 5 'optimizer forward' "
+                 "(compute)"),
+      std::string::npos)
+      << error;
+}
+
+// Nobody would ever start it.
+TEST_F(Failures, OfAStreamThatIsNotServed) {
+  int unserved = 0;
+  for (int i = 0; i < schedule::kStreams; ++i) {
+    const auto stream = static_cast<Stream>(i);
+    if (serves(stream)) {
+      continue;
+    }
+    ++unserved;
+    Schedule schedule = busy_schedule();
+    schedule.tasks.push_back(
+        {.op = Op::send,
+         .stream = stream,
+         .micro_batch = 1,
+         .communication = Communication{.collective = schedule::Collective::send, .peer = 1}});
+    bool anything = false;
+    runner_.on_run = [&](const Task&, BufferTable&) { anything = true; };
+    EXPECT_EQ(
+        run(schedule),
+        fmt::format("task 6 'mb1 send forward' is on stream {}, which the executor does not serve (it serves "
+                    "compute, prefetch, intra, inter, reduce): such a schedule can be simulated, not run",
+                    name_of(stream)));
+    EXPECT_FALSE(anything);
+  }
+  EXPECT_EQ(unserved, 4);
+}
+
+// What serves() promises is kept: a task on each of those streams runs.
+TEST_F(Failures, AreNoneOnTheStreamsThatAreServed) {
+  for (int i = 0; i < schedule::kStreams; ++i) {
+    const auto stream = static_cast<Stream>(i);
+    if (!serves(stream)) {
+      continue;
+    }
+    Schedule schedule;
+    schedule.groups = {{"world", {0, 1}}};
+    schedule.tasks = {{.stream = stream}};
+    if (is_communication(stream)) {
+      schedule.tasks.front().communication = Communication{};
+    }
+    int ran = 0;
+    runner_.on_run = [&](const Task&, BufferTable&) { ++ran; };
+    runner_.on_start = [&](const Task&, BufferTable&) -> std::unique_ptr<PendingCommunication> {
+      ++ran;
+      return nullptr;
+    };
+    EXPECT_EQ(run(schedule), "no error") << name_of(stream);
+    EXPECT_EQ(ran, 1) << name_of(stream);
+  }
 }
 
 TEST_F(Failures, OfAScheduleWithIdsThatDoNotExist) {
