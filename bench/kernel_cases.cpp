@@ -285,20 +285,20 @@ void add_attention(std::vector<KernelCase>& cases, DType type) {
   cases.push_back(make_case("attention", shape, matmul_limit(type), 2 * product, [=](Operands& operands) {
     const Tensors x = forward_operands(operands);
     MemoryPool* pool = &operands.pool();
-    return [=] { kernels::attention_forward(x.q, x.k, x.v, bounds, options, x.out, x.log_sum_exp, *pool); };
+    return [=] { kernels::attention_forward({x.q, x.k, x.v}, bounds, options, x.out, x.log_sum_exp, *pool); };
   }));
   cases.push_back(
       make_case("attention backward", shape, matmul_limit(type), 5 * product, [=](Operands& operands) {
         const Tensors x = forward_operands(operands);
         MemoryPool* pool = &operands.pool();
-        kernels::attention_forward(x.q, x.k, x.v, bounds, options, x.out, x.log_sum_exp, *pool);
+        kernels::attention_forward({x.q, x.k, x.v}, bounds, options, x.out, x.log_sum_exp, *pool);
         const TensorView dout = operands.values(type, {kTokens, kWidth});
         const TensorView dq = operands.zeros(type, {kTokens, kWidth});
         const TensorView dk = operands.zeros(type, {kTokens, kWidth});
         const TensorView dv = operands.zeros(type, {kTokens, kWidth});
         return [=] {
-          kernels::attention_backward(dout, x.q, x.k, x.v, x.out, x.log_sum_exp, bounds, options, dq, dk, dv,
-                                      *pool);
+          kernels::attention_backward(dout, {x.q, x.k, x.v}, x.out, x.log_sum_exp, bounds, options,
+                                      {dq, dk, dv}, *pool);
         };
       }));
 }

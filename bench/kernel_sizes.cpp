@@ -147,7 +147,7 @@ SizedKernel attention_kernel(const char* name, DType type, bool quick, bool back
         backward ? std::min(OperandMemory::sets(tokens * (width + query) * size_of(type)), kMostSets) : 1;
     const auto forward = [=, &memory](std::int64_t set) {
       const auto [q, k, v] = parts(memory.matrix(0, type, {tokens, width}, set));
-      kernels::attention_forward(q, k, v, bounds, options, memory.matrix(1, type, {tokens, query}, set),
+      kernels::attention_forward({q, k, v}, bounds, options, memory.matrix(1, type, {tokens, query}, set),
                                  memory.matrix(2, DType::f32, {kHeads, tokens}, set), memory.pool());
     };
     if (!backward) {
@@ -161,8 +161,8 @@ SizedKernel attention_kernel(const char* name, DType type, bool quick, bool back
       const auto [q, k, v] = parts(memory.matrix(0, type, {tokens, width}, set));
       const auto [dq, dk, dv] = parts(memory.matrix(3, type, {tokens, width}));
       kernels::attention_backward(
-          memory.matrix(4, type, {tokens, query}), q, k, v, memory.matrix(1, type, {tokens, query}, set),
-          memory.matrix(2, DType::f32, {kHeads, tokens}, set), bounds, options, dq, dk, dv, memory.pool());
+          memory.matrix(4, type, {tokens, query}), {q, k, v}, memory.matrix(1, type, {tokens, query}, set),
+          memory.matrix(2, DType::f32, {kHeads, tokens}, set), bounds, options, {dq, dk, dv}, memory.pool());
     };
   };
   return kernel;

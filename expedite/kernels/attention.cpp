@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "expedite/kernels/arguments.h"
 #include "expedite/kernels/attention_dispatch.h"
 #include "expedite/kernels/attention_internal.h"
 #include "expedite/kernels/bf16_products.h"
@@ -25,6 +26,8 @@ void check_options(const AttentionOptions& options) {
           "attention: {} heads cannot share {} key/value heads; the number of heads must be a multiple",
           options.heads, options.kv_heads);
   require(options.head_dim >= 1, "attention: head_dim is {}, not 1 or more", options.head_dim);
+  require(options.value_dim >= 0, "attention: value_dim is {}; it is 0 (as head_dim) or more",
+          options.value_dim);
   require(std::isfinite(options.scale), "attention: the scale is {}, not a finite number", options.scale);
   require(options.sliding_window >= 0, "attention: sliding_window is {}; it is 0 (none) or more",
           options.sliding_window);
@@ -36,19 +39,30 @@ void check_bounds(std::span<const std::int64_t> bounds, std::int64_t tokens) {
   require(std::is_sorted(bounds.begin(), bounds.end()), "attention: sequence bounds must never fall");
 }
 
+void check_sinks(const AttentionOperands& operands, std::int64_t heads) {
+  const ConstTensorView& sinks = operands.sinks;
+  if (present(sinks)) {
+    require(sinks.shape() == Shape({heads}), "attention: sinks are {}, not [{}]: one for each query head",
+            to_string(sinks.shape()), heads);
+    require(sinks.dtype() == DType::f32 || sinks.dtype() == operands.q.dtype(),
+            "attention: sinks are {}; they must be f32 or of q's type, {}", name_of(sinks.dtype()),
+            name_of(operands.q.dtype()));
+  }
+}
+
 template <typename Arguments>
 void check_inputs(const Arguments& arguments) {
   const AttentionOptions& options = arguments.options;
   check_options(options);
-  const std::int64_t tokens = arguments.q.rows();
-  const DType dtype = arguments.q.dtype();
+  const AttentionOperands& operands = arguments.operands;
+  const std::int64_t tokens = operands.q.rows();
+  const DType dtype = operands.q.dtype();
   require(dtype == DType::f32 || dtype == DType::bf16, "attention: q is {}, not f32 or bf16", name_of(dtype));
-  const std::int64_t query_columns = options.heads * options.head_dim;
-  const std::int64_t key_columns = options.kv_heads * options.head_dim;
-  check_matrix("q", arguments.q, tokens, query_columns, dtype);
-  check_matrix("k", arguments.k, tokens, key_columns, dtype);
-  check_matrix("v", arguments.v, tokens, key_columns, dtype);
-  check_matrix("out", arguments.out, tokens, query_columns, dtype);
+  check_matrix("q", operands.q, tokens, options.heads * options.head_dim, dtype);
+  check_matrix("k", operands.k, tokens, options.kv_heads * options.head_dim, dtype);
+  check_matrix("v", operands.v, tokens, options.kv_heads * value_dim(options), dtype);
+  check_sinks(operands, options.heads);
+  check_matrix("out", arguments.out, tokens, options.heads * value_dim(options), dtype);
   check_bounds(arguments.bounds, tokens);
   const ConstTensorView log_sum_exp = arguments.log_sum_exp;
   require(log_sum_exp.dtype() == DType::f32 && log_sum_exp.shape() == Shape({options.heads, tokens}),
@@ -56,10 +70,47 @@ void check_inputs(const Arguments& arguments) {
           to_string(log_sum_exp.shape()), options.heads, tokens);
 }
 
+void check_gradients(const BackwardArguments& arguments) {
+  const AttentionOperands& operands = arguments.operands;
+  const AttentionGradients& gradients = arguments.gradients;
+  const std::int64_t tokens = operands.q.rows();
+  const DType dtype = operands.q.dtype();
+  check_matrix("dout", arguments.dout, tokens, arguments.out.columns(), dtype);
+  check_matrix("dq", gradients.q, tokens, operands.q.columns(), dtype);
+  check_matrix("dk", gradients.k, tokens, operands.k.columns(), dtype);
+  check_matrix("dv", gradients.v, tokens, operands.v.columns(), dtype);
+  if (present(gradients.sinks)) {
+    const ConstTensorView dsinks = gradients.sinks;
+    require(present(operands.sinks), "attention: gradients of sinks are wanted, but there are no sinks");
+    require(dsinks.dtype() == DType::f32 && dsinks.shape() == Shape({arguments.options.heads}),
+            "attention: dsinks is {} {}, not f32 [{}]", name_of(dsinks.dtype()), to_string(dsinks.shape()),
+            arguments.options.heads);
+  }
+}
+
 void check_arithmetic(Arithmetic arithmetic, DType dtype) {
   require(supports(arithmetic), "attention: this CPU or build has no bf16 dot products; use portable");
   require(arithmetic == Arithmetic::portable || dtype == DType::bf16,
           "attention: bf16 dot products need bf16 tensors, not {}", name_of(dtype));
+}
+
+/// Units of one head write a sum for each sequence, which are added in order: threads share no sum.
+void backward_with_sinks(BackwardArguments arguments, Arithmetic arithmetic, MemoryPool& pool) {
+  const std::int64_t heads = arguments.options.heads;
+  const std::int64_t sequences = std::ssize(arguments.bounds) - 1;
+  const std::int64_t bytes = sequences * heads * static_cast<std::int64_t>(sizeof(double));
+  const Buffer memory = pool.allocate(bytes, MemoryCategory::workspace);
+  arguments.sink_sums = {static_cast<double*>(static_cast<void*>(memory.data())),
+                         static_cast<std::size_t>(sequences * heads)};
+  std::ranges::fill(arguments.sink_sums, 0.0);  // empty sequences write none
+  dispatch_backward(arguments, arithmetic, pool);
+  for (std::int64_t head = 0; head < heads; ++head) {
+    double sum = 0.0;
+    for (std::int64_t sequence = 0; sequence < sequences; ++sequence) {
+      sum += arguments.sink_sums[static_cast<std::size_t>(sequence * heads + head)];
+    }
+    *arguments.gradients.sinks.row<float>(head) += static_cast<float>(sum);
+  }
 }
 
 }  // namespace
@@ -83,41 +134,41 @@ std::int64_t longest_sequence(std::span<const std::int64_t> bounds) {
 
 void forward(const ForwardArguments& arguments, Arithmetic arithmetic, MemoryPool& pool) {
   check_inputs(arguments);
-  check_arithmetic(arithmetic, arguments.q.dtype());
-  if (arguments.q.rows() > 0) {
+  check_arithmetic(arithmetic, arguments.operands.q.dtype());
+  if (arguments.operands.q.rows() > 0) {
     dispatch_forward(arguments, arithmetic, pool);
   }
 }
 
 void backward(const BackwardArguments& arguments, Arithmetic arithmetic, MemoryPool& pool) {
   check_inputs(arguments);
-  check_arithmetic(arithmetic, arguments.q.dtype());
-  const std::int64_t tokens = arguments.q.rows();
-  const DType dtype = arguments.q.dtype();
-  check_matrix("dout", arguments.dout, tokens, arguments.q.columns(), dtype);
-  check_matrix("dq", arguments.dq, tokens, arguments.q.columns(), dtype);
-  check_matrix("dk", arguments.dk, tokens, arguments.k.columns(), dtype);
-  check_matrix("dv", arguments.dv, tokens, arguments.v.columns(), dtype);
-  if (tokens > 0) {
+  check_arithmetic(arithmetic, arguments.operands.q.dtype());
+  check_gradients(arguments);
+  if (arguments.operands.q.rows() == 0) {
+    return;
+  }
+  if (present(arguments.gradients.sinks)) {
+    backward_with_sinks(arguments, arithmetic, pool);
+  } else {
     dispatch_backward(arguments, arithmetic, pool);
   }
 }
 
 }  // namespace attention
 
-void attention_forward(ConstTensorView q, ConstTensorView k, ConstTensorView v,
-                       std::span<const std::int64_t> bounds, const AttentionOptions& options, TensorView out,
-                       TensorView log_sum_exp, MemoryPool& pool) {
-  attention::forward({q, k, v, bounds, options, out, log_sum_exp}, attention::best_arithmetic(q.dtype()),
-                     pool);
+void attention_forward(const AttentionOperands& operands, std::span<const std::int64_t> bounds,
+                       const AttentionOptions& options, TensorView out, TensorView log_sum_exp,
+                       MemoryPool& pool) {
+  attention::forward({operands, bounds, options, out, log_sum_exp},
+                     attention::best_arithmetic(operands.q.dtype()), pool);
 }
 
-void attention_backward(ConstTensorView dout, ConstTensorView q, ConstTensorView k, ConstTensorView v,
-                        ConstTensorView out, ConstTensorView log_sum_exp,
-                        std::span<const std::int64_t> bounds, const AttentionOptions& options, TensorView dq,
-                        TensorView dk, TensorView dv, MemoryPool& pool) {
-  attention::backward({dout, q, k, v, out, log_sum_exp, bounds, options, dq, dk, dv},
-                      attention::best_arithmetic(q.dtype()), pool);
+void attention_backward(ConstTensorView dout, const AttentionOperands& operands, ConstTensorView out,
+                        ConstTensorView log_sum_exp, std::span<const std::int64_t> bounds,
+                        const AttentionOptions& options, const AttentionGradients& gradients,
+                        MemoryPool& pool) {
+  attention::backward({dout, operands, out, log_sum_exp, bounds, options, gradients},
+                      attention::best_arithmetic(operands.q.dtype()), pool);
 }
 
 }  // namespace expedite::kernels

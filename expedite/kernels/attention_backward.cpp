@@ -8,6 +8,8 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <numbers>
 
@@ -36,6 +38,8 @@ class BackwardUnit {
       : arguments_(arguments),
         dim_(arguments.options.head_dim),
         columns_(round_up(dim_, kColumnAlignment)),
+        value_dim_(value_dim(arguments.options)),
+        value_columns_(round_up(value_dim_, kColumnAlignment)),
         window_(arguments.options.sliding_window == 0 ? longest
                                                       : std::min(arguments.options.sliding_window, longest)),
         scale2_(arguments.options.scale * std::numbers::log2e_v<float>) {
@@ -54,6 +58,9 @@ class BackwardUnit {
       for (std::int64_t first = 0; first < unit.count; first += kQueryBlock) {
         const std::int64_t count = std::min(kQueryBlock, unit.count - first);
         load_queries(unit.begin + first, count, head);
+        if (!arguments_.sink_sums.empty()) {
+          add_to_sink(unit, unit.begin + first, count, head);
+        }
         const std::int64_t first_key = std::max<std::int64_t>(0, first - window_ + 1);
         for (std::int64_t key = round_down(first_key, kKeyBlock); key < first + count; key += kKeyBlock) {
           add_block(first, count, key, std::min(kKeyBlock, unit.count - key));
@@ -67,18 +74,18 @@ class BackwardUnit {
  private:
   void carve_keys(Carver& carver, std::int64_t keys) {
     key_rows_ = carver.take<Packed>(keys * columns_);
-    value_rows_ = carver.take<Packed>(keys * columns_);
+    value_rows_ = carver.take<Packed>(keys * value_columns_);
     key_columns_ = carver.take<Packed>(keys * columns_);
     key_gradients_ = carver.take<float>(keys * columns_);
-    value_gradients_ = carver.take<float>(keys * columns_);
+    value_gradients_ = carver.take<float>(keys * value_columns_);
   }
 
   void carve_queries(Carver& carver) {
-    rows_ = carver.take<Packed>(std::max(kQueryBlock, kKeyBlock) * columns_);
+    rows_ = carver.take<Packed>(std::max(kQueryBlock, kKeyBlock) * std::max(columns_, value_columns_));
     query_columns_ = carver.take<Packed>(kQueryBlock * columns_);
     query_pairs_ = carver.take<Packed>(kQueryBlock * columns_);
-    dout_columns_ = carver.take<Packed>(kQueryBlock * columns_);
-    dout_pairs_ = carver.take<Packed>(kQueryBlock * columns_);
+    dout_columns_ = carver.take<Packed>(kQueryBlock * value_columns_);
+    dout_pairs_ = carver.take<Packed>(kQueryBlock * value_columns_);
     query_gradients_ = carver.take<float>(kQueryBlock * columns_);
     result_rows_ = carver.take<float>(kQueryBlock * columns_);
     log2_sum_exp_ = carver.take<float>(kQueryBlock);
@@ -90,41 +97,45 @@ class BackwardUnit {
     gradient_pairs_ = carver.take<Packed>(kKeyBlock * kQueryBlock);
   }
 
-  [[nodiscard]] Rows<const T> head_rows(const ConstTensorView& tensor, std::int64_t token,
-                                        std::int64_t head) const {
-    return {tensor.row<T>(token) + head * dim_, tensor.row_stride()};
+  /// Of one head's columns, `dim` of them.
+  [[nodiscard]] Rows<const T> head_rows(const ConstTensorView& tensor, std::int64_t token, std::int64_t head,
+                                        std::int64_t dim) const {
+    return {tensor.row<T>(token) + head * dim, tensor.row_stride()};
   }
-  [[nodiscard]] std::int64_t dim_pairs() const { return (dim_ + Math::kPair - 1) / Math::kPair; }
+  [[nodiscard]] static std::int64_t pairs_of(std::int64_t dim) {
+    return (dim + Math::kPair - 1) / Math::kPair;
+  }
 
   void pack_keys_and_values(const Unit& unit) {
     for (std::int64_t first = 0; first < unit.count; first += kKeyBlock) {
       const std::int64_t count = std::min(kKeyBlock, unit.count - first);
       const std::int64_t at = first * columns_;
-      load_rows(head_rows(arguments_.k, unit.begin + first, unit.kv_head), count, dim_, key_rows_ + at,
-                columns_, kKeyBlock);
-      load_rows(head_rows(arguments_.v, unit.begin + first, unit.kv_head), count, dim_, value_rows_ + at,
-                columns_, kKeyBlock);
+      load_rows(head_rows(arguments_.operands.k, unit.begin + first, unit.kv_head, dim_), count, dim_,
+                key_rows_ + at, columns_, kKeyBlock);
+      load_rows(head_rows(arguments_.operands.v, unit.begin + first, unit.kv_head, value_dim_), count,
+                value_dim_, value_rows_ + first * value_columns_, value_columns_, kKeyBlock);
       pack_pairs(key_rows_ + at, kKeyBlock, columns_, rows_);
       transpose_pairs(rows_, kKeyBlock, columns_, key_columns_ + at, kKeyBlock);
     }
-    const std::int64_t sums = round_up(unit.count, kKeyBlock) * columns_;
-    std::fill_n(key_gradients_, sums, 0.0F);
-    std::fill_n(value_gradients_, sums, 0.0F);
+    const std::int64_t keys = round_up(unit.count, kKeyBlock);
+    std::fill_n(key_gradients_, keys * columns_, 0.0F);
+    std::fill_n(value_gradients_, keys * value_columns_, 0.0F);
   }
 
   void load_queries(std::int64_t token, std::int64_t count, std::int64_t head) {
-    load_rows(head_rows(arguments_.q, token, head), count, dim_, rows_, columns_, kQueryBlock);
+    load_rows(head_rows(arguments_.operands.q, token, head, dim_), count, dim_, rows_, columns_, kQueryBlock);
     pack_transposed(rows_, columns_, kQueryBlock, columns_, query_columns_, kQueryBlock * Math::kPair);
     pack_pairs(rows_, kQueryBlock, columns_, query_pairs_);
-    load_rows(head_rows(arguments_.dout, token, head), count, dim_, rows_, columns_, kQueryBlock);
-    pack_transposed(rows_, columns_, kQueryBlock, columns_, dout_columns_, kQueryBlock * Math::kPair);
-    pack_pairs(rows_, kQueryBlock, columns_, dout_pairs_);
+    const Rows<const T> dout = head_rows(arguments_.dout, token, head, value_dim_);
+    load_rows(dout, count, value_dim_, rows_, value_columns_, kQueryBlock);
+    pack_transposed(rows_, value_columns_, kQueryBlock, value_columns_, dout_columns_,
+                    kQueryBlock * Math::kPair);
+    pack_pairs(rows_, kQueryBlock, value_columns_, dout_pairs_);
 
-    const Rows<const T> dout = head_rows(arguments_.dout, token, head);
-    const Rows<const T> out = head_rows(arguments_.out, token, head);
+    const Rows<const T> out = head_rows(arguments_.out, token, head, value_dim_);
     const float* log_sum_exp = arguments_.log_sum_exp.row<float>(head) + token;
     for (std::int64_t row = 0; row < count; ++row) {
-      delta_[row] = dot(dout[row], out[row], dim_);
+      delta_[row] = dot(dout[row], out[row], value_dim_);
       log2_sum_exp_[row] = log_sum_exp[row] * std::numbers::log2e_v<float>;
     }
     std::fill(delta_ + count, delta_ + kQueryBlock, 0.0F);
@@ -166,12 +177,13 @@ class BackwardUnit {
                        Range visible) {
     const Range columns = visible.aligned(kColumnAlignment);
     const std::int64_t width = columns.end - columns.begin;
-    const std::int64_t at = (origin + key) * columns_;
+    const std::int64_t first_key = origin + key;
     const std::int64_t column = columns.begin * Math::kPair;
     constexpr std::int64_t kStride = kQueryBlock * Math::kPair;
-    multiply<Math>(kTileRows, width, dim_pairs(), {key_rows_ + at, columns_},
+    multiply<Math>(kTileRows, width, pairs_of(dim_), {key_rows_ + first_key * columns_, columns_},
                    {query_columns_ + column, kStride}, scores_ + columns.begin, kQueryBlock, Into::overwrite);
-    multiply<Math>(kTileRows, width, dim_pairs(), {value_rows_ + at, columns_},
+    multiply<Math>(kTileRows, width, pairs_of(value_dim_),
+                   {value_rows_ + first_key * value_columns_, value_columns_},
                    {dout_columns_ + column, kStride}, probability_gradients_ + columns.begin, kQueryBlock,
                    Into::overwrite);
     for (std::int64_t row = 0; row < kTileRows; row += 2) {
@@ -188,14 +200,12 @@ class BackwardUnit {
   void add_to_keys(std::int64_t token, std::int64_t height, std::int64_t key, Range visible) {
     const std::int64_t pairs = (visible.end - visible.begin) / Math::kPair;
     const std::int64_t from = key * kQueryBlock + visible.begin;
-    const std::int64_t depth = visible.begin * columns_;
-    const std::int64_t to = token * columns_;
-    multiply<Math>(height, columns_, pairs, {probabilities_ + from, kQueryBlock},
-                   {dout_pairs_ + depth, columns_ * Math::kPair}, value_gradients_ + to, columns_,
-                   Into::accumulate);
+    multiply<Math>(height, value_columns_, pairs, {probabilities_ + from, kQueryBlock},
+                   {dout_pairs_ + visible.begin * value_columns_, value_columns_ * Math::kPair},
+                   value_gradients_ + token * value_columns_, value_columns_, Into::accumulate);
     multiply<Math>(height, columns_, pairs, {gradients_ + from, kQueryBlock},
-                   {query_pairs_ + depth, columns_ * Math::kPair}, key_gradients_ + to, columns_,
-                   Into::accumulate);
+                   {query_pairs_ + visible.begin * columns_, columns_ * Math::kPair},
+                   key_gradients_ + token * columns_, columns_, Into::accumulate);
   }
 
   /// dq^T += k^T dS^T, in strips of queries that see different ranges of the block's keys.
@@ -217,43 +227,57 @@ class BackwardUnit {
     }
   }
 
+  /// dsink -= p_sink dout · out: the sink's value is zero, and so is the gradient of its probability.
+  void add_to_sink(const Unit& unit, std::int64_t token, std::int64_t count, std::int64_t head) {
+    const float sink = sink_of(arguments_.operands, head);
+    const float* log_sum_exp = arguments_.log_sum_exp.row<float>(head) + token;
+    double sum = 0.0;
+    for (std::int64_t row = 0; row < count; ++row) {
+      sum -= static_cast<double>(std::exp(sink - log_sum_exp[row]) * delta_[row]);
+    }
+    arguments_.sink_sums[static_cast<std::size_t>(unit.sequence * arguments_.options.heads + head)] += sum;
+  }
+
   void finish_queries(std::int64_t token, std::int64_t count, std::int64_t head) {
     transpose_words(query_gradients_, kQueryBlock, columns_, kQueryBlock, result_rows_, columns_);
-    T* dq = arguments_.dq.row<T>(token) + head * dim_;
+    T* dq = arguments_.gradients.q.row<T>(token) + head * dim_;
     for (std::int64_t row = 0; row < count; ++row) {
       store_row<Math>(result_rows_ + row * columns_, dim_, arguments_.options.scale,
-                      dq + row * arguments_.dq.row_stride());
+                      dq + row * arguments_.gradients.q.row_stride());
     }
   }
 
   void finish_keys(const Unit& unit) {
-    T* dk = arguments_.dk.row<T>(unit.begin) + unit.kv_head * dim_;
-    T* dv = arguments_.dv.row<T>(unit.begin) + unit.kv_head * dim_;
+    T* dk = arguments_.gradients.k.row<T>(unit.begin) + unit.kv_head * dim_;
+    T* dv = arguments_.gradients.v.row<T>(unit.begin) + unit.kv_head * value_dim_;
     for (std::int64_t row = 0; row < unit.count; ++row) {
       store_row<Math>(key_gradients_ + row * columns_, dim_, arguments_.options.scale,
-                      dk + row * arguments_.dk.row_stride());
-      store_row<Math>(value_gradients_ + row * columns_, dim_, 1.0F, dv + row * arguments_.dv.row_stride());
+                      dk + row * arguments_.gradients.k.row_stride());
+      store_row<Math>(value_gradients_ + row * value_columns_, value_dim_, 1.0F,
+                      dv + row * arguments_.gradients.v.row_stride());
     }
   }
 
   const BackwardArguments& arguments_;
   std::int64_t dim_;
   std::int64_t columns_;  // dim_, padded
+  std::int64_t value_dim_;
+  std::int64_t value_columns_;  // value_dim_, padded
   std::int64_t window_;
   float scale2_;
   std::int64_t scratch_bytes_ = 0;
   // Of the whole sequence.
   Packed* key_rows_ = nullptr;        // [keys][columns]
-  Packed* value_rows_ = nullptr;      // [keys][columns]
+  Packed* value_rows_ = nullptr;      // [keys][value columns]
   Packed* key_columns_ = nullptr;     // [blocks][columns][kKeyBlock]
   float* key_gradients_ = nullptr;    // [keys][columns]
-  float* value_gradients_ = nullptr;  // [keys][columns]
+  float* value_gradients_ = nullptr;  // [keys][value columns]
   // Of a block of queries.
-  Packed* rows_ = nullptr;            // what is being packed: [rows][columns]
+  Packed* rows_ = nullptr;            // what is being packed: [rows][(value) columns]
   Packed* query_columns_ = nullptr;   // [columns / pair][kQueryBlock][pair]
   Packed* query_pairs_ = nullptr;     // [kQueryBlock / pair][columns][pair]
-  Packed* dout_columns_ = nullptr;    // as query_columns_
-  Packed* dout_pairs_ = nullptr;      // as query_pairs_
+  Packed* dout_columns_ = nullptr;    // as query_columns_, of value columns
+  Packed* dout_pairs_ = nullptr;      // as query_pairs_, of value columns
   float* query_gradients_ = nullptr;  // [columns][kQueryBlock]
   float* result_rows_ = nullptr;      // [kQueryBlock][columns]
   float* log2_sum_exp_ = nullptr;     // [kQueryBlock]
@@ -275,7 +299,7 @@ void run_backward(const BackwardArguments& arguments, Arithmetic arithmetic, Mem
 #else
   (void)arithmetic;
 #endif
-  if (arguments.q.dtype() == DType::bf16) {
+  if (arguments.operands.q.dtype() == DType::bf16) {
     run_units<BackwardUnit<bf16, PortableMath>>(arguments, pool);
   } else {
     run_units<BackwardUnit<float, PortableMath>>(arguments, pool);

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <numbers>
 
+#include "expedite/kernels/arguments.h"
 #include "expedite/kernels/attention_dispatch.h"
 #include "expedite/kernels/attention_internal.h"
 #include "expedite/kernels/attention_pack-inl.h"
@@ -27,6 +28,22 @@ namespace {
 constexpr std::int64_t kQueryBlock = 96;
 constexpr std::int64_t kKeyBlock = 128;
 
+/// Of one query: what makes its sums of values its output, and what backward keeps.
+struct Denominator {
+  float factor;
+  float log_sum_exp;
+};
+
+/// `sum` is of exp(score - maximum). Neither side overflows, whichever of sink and maximum is larger. Out of
+/// line, so that what the compiler makes of rows without a sink is what it makes of them alone.
+HWY_NOINLINE Denominator add_sink(float sum, float unscaled_maximum, float scale, float sink) {
+  const float maximum = unscaled_maximum * scale;
+  const float largest = std::max(maximum, sink);
+  const float correction = std::exp(maximum - largest);
+  const float whole = sum * correction + std::exp(sink - largest);
+  return {correction / whole, largest + std::log(whole)};
+}
+
 /// Type T of the tensors, and the arithmetic's type of operands.
 template <typename T, typename Math>
 class ForwardUnit {
@@ -38,17 +55,19 @@ class ForwardUnit {
       : arguments_(arguments),
         dim_(arguments.options.head_dim),
         columns_(round_up(dim_, kColumnAlignment)),
+        value_dim_(value_dim(arguments.options)),
+        value_columns_(round_up(value_dim_, kColumnAlignment)),
         window_(arguments.options.sliding_window == 0 ? longest
                                                       : std::min(arguments.options.sliding_window, longest)),
         scale2_(std::abs(arguments.options.scale) * std::numbers::log2e_v<float>) {
     const std::int64_t keys = round_up(longest, kKeyBlock);
     Carver carver(scratch);
     keys_ = carver.take<Packed>(keys * columns_);
-    values_ = carver.take<Packed>(keys * columns_);
-    rows_ = carver.take<Packed>(std::max(kKeyBlock, kQueryBlock) * columns_);
+    values_ = carver.take<Packed>(keys * value_columns_);
+    rows_ = carver.take<Packed>(std::max(kKeyBlock, kQueryBlock) * std::max(columns_, value_columns_));
     scores_ = carver.take<float>(kTileRows * kKeyBlock);
     probabilities_ = carver.take<Packed>(kQueryBlock * kKeyBlock);
-    sums_ = carver.take<float>(kQueryBlock * columns_);
+    sums_ = carver.take<float>(kQueryBlock * value_columns_);
     state_.maximum = carver.take<float>(kQueryBlock + kColumnAlignment);
     state_.correction = carver.take<float>(kQueryBlock + kColumnAlignment);
     state_.sums = carver.take<float>(kQueryBlock * kLanes);
@@ -74,32 +93,33 @@ class ForwardUnit {
   }
 
  private:
-  [[nodiscard]] Rows<const T> head_rows(const ConstTensorView& tensor, std::int64_t token,
-                                        std::int64_t head) const {
-    return {tensor.row<T>(token) + head * dim_, tensor.row_stride()};
+  /// Of one head's columns, `dim` of them.
+  [[nodiscard]] Rows<const T> head_rows(const ConstTensorView& tensor, std::int64_t token, std::int64_t head,
+                                        std::int64_t dim) const {
+    return {tensor.row<T>(token) + head * dim, tensor.row_stride()};
   }
   [[nodiscard]] std::int64_t key_pairs() const { return (dim_ + Math::kPair - 1) / Math::kPair; }
 
   void pack_keys_and_values(const Unit& unit) {
     for (std::int64_t first = 0; first < unit.count; first += kKeyBlock) {
       const std::int64_t count = std::min(kKeyBlock, unit.count - first);
-      load_rows(head_rows(arguments_.k, unit.begin + first, unit.kv_head), count, dim_, rows_, columns_,
-                kKeyBlock);
+      load_rows(head_rows(arguments_.operands.k, unit.begin + first, unit.kv_head, dim_), count, dim_, rows_,
+                columns_, kKeyBlock);
       pack_transposed(rows_, columns_, kKeyBlock, columns_, keys_ + first * columns_,
                       kKeyBlock * Math::kPair);
-      load_rows(head_rows(arguments_.v, unit.begin + first, unit.kv_head), count, dim_, rows_, columns_,
-                kKeyBlock);
-      pack_pairs(rows_, kKeyBlock, columns_, values_ + first * columns_);
+      load_rows(head_rows(arguments_.operands.v, unit.begin + first, unit.kv_head, value_dim_), count,
+                value_dim_, rows_, value_columns_, kKeyBlock);
+      pack_pairs(rows_, kKeyBlock, value_columns_, values_ + first * value_columns_);
     }
   }
 
   void load_queries(std::int64_t token, std::int64_t count, std::int64_t head) {
-    load_rows(head_rows(arguments_.q, token, head), count, dim_, rows_, columns_, count);
+    load_rows(head_rows(arguments_.operands.q, token, head, dim_), count, dim_, rows_, columns_, count);
     if (arguments_.options.scale < 0.0F) {  // the softmax takes the largest score before it scales
       std::transform(rows_, rows_ + count * columns_, rows_,
                      [](Packed value) { return Packed(-static_cast<float>(value)); });
     }
-    std::fill_n(sums_, count * columns_, 0.0F);
+    std::fill_n(sums_, count * value_columns_, 0.0F);
     start_softmax(state_, count);
   }
 
@@ -128,10 +148,10 @@ class ForwardUnit {
       if (visible.empty()) {
         continue;
       }
-      multiply<Math>(height, columns_, (visible.end - visible.begin) / Math::kPair,
+      multiply<Math>(height, value_columns_, (visible.end - visible.begin) / Math::kPair,
                      {probabilities_ + row * kKeyBlock + visible.begin, kKeyBlock},
-                     {values_ + (origin + visible.begin) * columns_, columns_ * Math::kPair},
-                     sums_ + row * columns_, columns_, Into::accumulate, state_.correction + row);
+                     {values_ + (origin + visible.begin) * value_columns_, value_columns_ * Math::kPair},
+                     sums_ + row * value_columns_, value_columns_, Into::accumulate, state_.correction + row);
     }
   }
 
@@ -140,27 +160,36 @@ class ForwardUnit {
   }
 
   void finish(std::int64_t token, std::int64_t count, std::int64_t head) {
-    T* out = arguments_.out.row<T>(token) + head * dim_;
+    T* out = arguments_.out.row<T>(token) + head * value_dim_;
     float* log_sum_exp = arguments_.log_sum_exp.row<float>(head) + token;
+    const bool with_sink = present(arguments_.operands.sinks);
+    const float sink = with_sink ? sink_of(arguments_.operands, head) : 0.0F;
     for (std::int64_t row = 0; row < count; ++row) {
       const float sum = sum_of_probabilities(state_, row);
-      store_row<Math>(sums_ + row * columns_, dim_, 1.0F / sum, out + row * arguments_.out.row_stride());
-      log_sum_exp[row] = state_.maximum[row] * std::abs(arguments_.options.scale) + std::log(sum);
+      const float scale = std::abs(arguments_.options.scale);
+      const Denominator whole = with_sink
+                                    ? add_sink(sum, state_.maximum[row], scale, sink)
+                                    : Denominator{1.0F / sum, state_.maximum[row] * scale + std::log(sum)};
+      store_row<Math>(sums_ + row * value_columns_, value_dim_, whole.factor,
+                      out + row * arguments_.out.row_stride());
+      log_sum_exp[row] = whole.log_sum_exp;
     }
   }
 
   const ForwardArguments& arguments_;
   std::int64_t dim_;
   std::int64_t columns_;  // dim_, padded
+  std::int64_t value_dim_;
+  std::int64_t value_columns_;  // value_dim_, padded
   std::int64_t window_;
   float scale2_;
   std::int64_t scratch_bytes_ = 0;
   Packed* keys_ = nullptr;           // [blocks][columns / pair][kKeyBlock][pair]
-  Packed* values_ = nullptr;         // [keys / pair][columns][pair]
-  Packed* rows_ = nullptr;           // queries of a block, or what is being packed: [rows][columns]
+  Packed* values_ = nullptr;         // [keys / pair][value columns][pair]
+  Packed* rows_ = nullptr;           // queries of a block, or what is being packed: [rows][(value) columns]
   float* scores_ = nullptr;          // [kTileRows][kKeyBlock]
   Packed* probabilities_ = nullptr;  // [kQueryBlock][kKeyBlock]
-  float* sums_ = nullptr;            // [kQueryBlock][columns]
+  float* sums_ = nullptr;            // [kQueryBlock][value columns]
   SoftmaxState state_{};
 };
 
@@ -173,7 +202,7 @@ void run_forward(const ForwardArguments& arguments, Arithmetic arithmetic, Memor
 #else
   (void)arithmetic;
 #endif
-  if (arguments.q.dtype() == DType::bf16) {
+  if (arguments.operands.q.dtype() == DType::bf16) {
     run_units<ForwardUnit<bf16, PortableMath>>(arguments, pool);
   } else {
     run_units<ForwardUnit<float, PortableMath>>(arguments, pool);

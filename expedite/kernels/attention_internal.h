@@ -23,9 +23,7 @@ enum class Arithmetic : std::uint8_t { portable, bf16_dot };
 [[nodiscard]] Arithmetic best_arithmetic(DType dtype);
 
 struct ForwardArguments {
-  ConstTensorView q;
-  ConstTensorView k;
-  ConstTensorView v;
+  AttentionOperands operands;
   std::span<const std::int64_t> bounds;
   AttentionOptions options;
   TensorView out;
@@ -34,17 +32,25 @@ struct ForwardArguments {
 
 struct BackwardArguments {
   ConstTensorView dout;
-  ConstTensorView q;
-  ConstTensorView k;
-  ConstTensorView v;
+  AttentionOperands operands;
   ConstTensorView out;
   ConstTensorView log_sum_exp;
   std::span<const std::int64_t> bounds;
   AttentionOptions options;
-  TensorView dq;
-  TensorView dk;
-  TensorView dv;
+  AttentionGradients gradients;
+  /// f64 [sequences, heads]: what each adds to the sinks' gradients. backward() makes it, where it is wanted.
+  std::span<double> sink_sums = {};
 };
+
+[[nodiscard]] inline std::int64_t value_dim(const AttentionOptions& options) {
+  return options.value_dim == 0 ? options.head_dim : options.value_dim;
+}
+
+/// The sink of a head, which must have one.
+[[nodiscard]] inline float sink_of(const AttentionOperands& operands, std::int64_t head) {
+  const ConstTensorView& sinks = operands.sinks;
+  return sinks.dtype() == DType::f32 ? *sinks.row<float>(head) : static_cast<float>(*sinks.row<bf16>(head));
+}
 
 /// As attention_forward and attention_backward, with the arithmetic chosen by the caller; an Error if the
 /// arithmetic is not supported here or does not fit the tensors' type.
@@ -76,6 +82,7 @@ struct Unit {
   std::int64_t begin = 0;  // first token
   std::int64_t count = 0;  // tokens
   std::int64_t kv_head = 0;
+  std::int64_t sequence = 0;
 };
 
 /// The number of tokens of the longest sequence.
@@ -99,7 +106,7 @@ void for_each_unit(std::span<const std::int64_t> bounds, std::int64_t kv_heads, 
         const std::int64_t begin = bounds[sequence];
         const std::int64_t count = bounds[sequence + 1] - begin;
         if (count > 0) {
-          body(Unit{begin, count, unit % kv_heads}, own_scratch);
+          body(Unit{begin, count, unit % kv_heads, sequence}, own_scratch);
         }
       }
     }

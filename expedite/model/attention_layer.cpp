@@ -89,7 +89,7 @@ void attention_forward(const ModelConfig& config, const AttentionWeights& weight
                       kept.key_inverse_rms);
   }
   rotate(config, batch, kept.qkv, kernels::Rotation::forward);
-  kernels::attention_forward(part.query, part.key, part.value, batch.bounds, attention_options(config),
+  kernels::attention_forward({part.query, part.key, part.value}, batch.bounds, attention_options(config),
                              kept.context, kept.log_sum_exp, pool);
   kernels::matmul(kept.context, weights.output->weight, mid, {.transpose_b = true});
   if (weights.output_bias != nullptr) {
@@ -109,9 +109,9 @@ void attention_input_grad(const ModelConfig& config, AttentionWeights& weights, 
 
   const Projections<TensorView> part(config, kept.qkv);
   const Projections<TensorView> grad(config, grad_qkv);
-  kernels::attention_backward(grad_context, part.query, part.key, part.value, kept.context, kept.log_sum_exp,
-                              batch.bounds, attention_options(config), grad.query, grad.key, grad.value,
-                              pool);
+  kernels::attention_backward(grad_context, {part.query, part.key, part.value}, kept.context,
+                              kept.log_sum_exp, batch.bounds, attention_options(config),
+                              {grad.query, grad.key, grad.value}, pool);
   rotate(config, batch, grad_qkv, kernels::Rotation::backward);
   if (config.qk_norm) {
     const auto raw_heads = [&](std::int64_t begin, std::int64_t heads) {
