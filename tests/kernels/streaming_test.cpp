@@ -107,6 +107,21 @@ TYPED_TEST(Streaming, SwigluBothWays) {
       });
 }
 
+TYPED_TEST(Streaming, ClampedSwigluBothWays) {
+  const GluOptions options = {.alpha = 1.702F, .limit = 0.5F, .up_offset = 1.0F};
+  Block<TypeParam> gate_up(this->pool, kRows<TypeParam>, 2 * kColumns);
+  Block<TypeParam> dy(this->pool, kRows<TypeParam>, kColumns);
+  expect_slices_agree<TypeParam>(this->pool, kColumns,
+                                 [&](std::int64_t begin, std::int64_t count, const TensorView& y) {
+                                   swiglu(gate_up.view().slice(begin, count), {}, y, options);
+                                 });
+  expect_slices_agree<TypeParam>(
+      this->pool, 2 * kColumns, [&](std::int64_t begin, std::int64_t count, const TensorView& dgate_up) {
+        swiglu_backward(dy.view().slice(begin, count), gate_up.view().slice(begin, count), {}, dgate_up, {},
+                        options);
+      });
+}
+
 TYPED_TEST(Streaming, RmsNorm) {
   Block<TypeParam> x(this->pool, kRows<TypeParam>, kColumns);
   Block<TypeParam> weight(this->pool, 1, kColumns);
