@@ -159,8 +159,9 @@ void require_options(const RouterOptions& options, std::int64_t experts) {
     return;
   }
   const std::int64_t size = experts / options.groups;
-  require(experts % options.groups == 0 && size >= 2, "{} experts do not make {} equal groups of 2 or more",
-          experts, options.groups);
+  const std::int64_t least = options.group_score == GroupScore::best_two ? 2 : 1;
+  require(experts % options.groups == 0 && size >= least,
+          "{} experts do not make {} equal groups of {} or more", experts, options.groups, least);
   require(options.top_k <= options.top_groups * size,
           "a token cannot choose {} of the {} experts in {} groups", options.top_k, options.top_groups * size,
           options.top_groups);
@@ -207,12 +208,16 @@ float sum_of_best_two(const float* values, std::int64_t count) {
   return std::max(best + second, std::numeric_limits<float>::lowest());
 }
 
-// Sets the candidates of all but the best groups to 0. group_scores: [groups]; best: [top_groups].
+// Sets the candidates of all but the best groups to 0, or below all others. group_scores: [groups]; best:
+// [top_groups].
 void keep_best_groups(const RouterOptions& options, std::int64_t count, float* candidates,
                       std::vector<float>& group_scores, std::vector<std::int32_t>& best) {
   const std::int64_t size = count / options.groups;
+  const bool best_two = options.group_score == GroupScore::best_two;
   for (std::int64_t g = 0; g < options.groups; ++g) {
-    group_scores[static_cast<std::size_t>(g)] = sum_of_best_two(candidates + g * size, size);
+    const float* group = candidates + g * size;
+    group_scores[static_cast<std::size_t>(g)] =
+        best_two ? sum_of_best_two(group, size) : *std::max_element(group, group + size);
   }
   HWY_DYNAMIC_DISPATCH(choose_row)(group_scores.data(), options.groups, options.top_groups, best.data());
   std::ranges::sort(best);
@@ -221,7 +226,7 @@ void keep_best_groups(const RouterOptions& options, std::int64_t count, float* c
     if (kept != best.end() && *kept == g) {
       ++kept;
     } else {
-      std::fill_n(candidates + g * size, size, 0.0F);
+      std::fill_n(candidates + g * size, size, best_two ? 0.0F : std::numeric_limits<float>::lowest());
     }
   }
 }

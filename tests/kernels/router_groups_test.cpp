@@ -15,15 +15,20 @@ struct GroupCase {
 
 // Few different logits and biases, so that groups and experts tie. A shift below -1 makes every biased score
 // negative: then experts of the other groups, which count as 0, are chosen first.
-void check_groups(Scoring scoring, float bias_shift) {
+void check_groups(Scoring scoring, GroupScore group_score, float bias_shift) {
   std::mt19937 generator(11);
   for (const GroupCase& limit :
        {GroupCase{{30, 4, 2, 0}, 2, 1}, GroupCase{{50, 32, 6, 1}, 8, 3}, GroupCase{{20, 256, 8, 0}, 8, 4},
-        GroupCase{{9, 12, 12, 0}, 4, 4}, GroupCase{{0, 8, 1, 0}, 4, 2}, GroupCase{{40, 21, 9, 2}, 3, 2}}) {
+        GroupCase{{9, 12, 12, 0}, 4, 4}, GroupCase{{0, 8, 1, 0}, 4, 2}, GroupCase{{40, 21, 9, 2}, 3, 2},
+        GroupCase{{33, 160, 6, 0}, 8, 3}, GroupCase{{12, 6, 2, 0}, 6, 3}, GroupCase{{3, 2, 1, 0}, 2, 1}}) {
+    if (group_score == GroupScore::best_two && limit.shape.experts == limit.groups) {
+      continue;  // groups of one
+    }
     Problem problem(limit.shape, generator);
     problem.options.scoring = scoring;
     problem.options.groups = limit.groups;
     problem.options.top_groups = limit.top_groups;
+    problem.options.group_score = group_score;
     std::vector<float> bias;
     for (std::int64_t e = 0; e < limit.shape.experts; ++e) {
       bias.push_back(bias_shift + 0.25F * static_cast<float>(generator() % 4));
@@ -52,7 +57,10 @@ void check_groups(Scoring scoring, float bias_shift) {
 TEST(Router, ChoosesFromTheBestGroups) {
   for (const Scoring scoring : {Scoring::softmax, Scoring::sigmoid}) {
     for (const float shift : {0.0F, -0.6F, -3.0F}) {
-      for_each_target([&] { check_groups(scoring, shift); });
+      for_each_target([&] {
+        check_groups(scoring, GroupScore::best_two, shift);
+        check_groups(scoring, GroupScore::best, shift);
+      });
     }
   }
 }
@@ -88,6 +96,39 @@ TEST(Router, JudgesAGroupByItsBestTwoExperts) {
   for_each_target(check_groups_by_hand);
 }
 
+// DeepSeek-V2: softmax scores times a factor, from the groups that hold the best experts.
+void check_best_by_hand() {
+  std::mt19937 generator(13);
+  Problem problem({2, 6, 2, 0}, generator);
+  problem.options.renormalize = false;
+  problem.options.scaling_factor = 16.0F;
+  problem.options.groups = 3;
+  problem.options.group_score = GroupScore::best;
+  const double logits[] = {0.0, 5.0, 3.0, 3.0, 4.0, 4.5};
+  for (std::int64_t e = 0; e < 6; ++e) {
+    problem.logits(0, e) = static_cast<float>(logits[e]);
+    problem.logits(1, e) = e == 4 ? 200.0F : (e == 0 ? 190.0F : 0.0F);
+  }
+  problem.run();
+  EXPECT_EQ(experts_of(problem.experts, 0), (std::vector<std::int64_t>{1, 0}));
+  double sum = 0.0;
+  for (const double logit : logits) {
+    sum += std::exp(logit);
+  }
+  EXPECT_NEAR(problem.weights.at(0, 0), 16.0 * std::exp(5.0) / sum, 1e-5);
+  EXPECT_NEAR(problem.weights.at(0, 1), 16.0 / sum, 1e-5);
+  // The other expert of the best group has a score of 0, and yet no other group's is chosen.
+  EXPECT_EQ(experts_of(problem.experts, 1), (std::vector<std::int64_t>{4, 5}));
+  EXPECT_EQ(problem.weights.at(1, 1), 0.0);
+  problem.options.top_groups = 2;
+  problem.run();
+  EXPECT_EQ(experts_of(problem.experts, 0), (std::vector<std::int64_t>{1, 5}));
+}
+
+TEST(Router, JudgesAGroupByItsBestExpert) {
+  for_each_target(check_best_by_hand);
+}
+
 TEST(RouterErrors, NameGroupsThatDoNotFit) {
   std::mt19937 generator(5);
   Problem problem({3, 4, 2, 0}, generator);
@@ -101,6 +142,15 @@ TEST(RouterErrors, NameGroupsThatDoNotFit) {
   problem.options.groups = 2;
   problem.options.top_groups = 0;
   EXPECT_EQ(message_of([&] { problem.run(); }), "a token cannot choose 0 of 2 groups of experts");
+  problem.options.group_score = GroupScore::best;
+  problem.options.top_groups = 1;
+  problem.options.groups = 3;
+  EXPECT_EQ(message_of([&] { problem.run(); }), "4 experts do not make 3 equal groups of 1 or more");
+  problem.options.groups = 4;
+  problem.options.top_groups = 2;
+  EXPECT_EQ(message_of([&] { problem.run(); }), "no error");
+  problem.options.groups = 8;
+  EXPECT_EQ(message_of([&] { problem.run(); }), "4 experts do not make 8 equal groups of 1 or more");
   Problem greedy({3, 4, 3, 0}, generator);
   greedy.options.groups = 2;
   EXPECT_EQ(message_of([&] { greedy.run(); }), "a token cannot choose 3 of the 2 experts in 1 groups");

@@ -107,20 +107,21 @@ inline std::vector<std::int64_t> best_first(const std::vector<float>& keys) {
   return order;
 }
 
-// The keys of experts outside the best groups become 0.
+// The keys of experts outside the best groups become 0, or less than any other.
 inline void limit_to_groups(const RouterOptions& options, std::vector<float>& keys) {
   const std::size_t size = keys.size() / static_cast<std::size_t>(options.groups);
+  const bool best_two = options.group_score == GroupScore::best_two;
   std::vector<float> sums;
   for (std::size_t begin = 0; begin < keys.size(); begin += size) {
     std::vector<float> group(keys.begin() + static_cast<std::ptrdiff_t>(begin),
                              keys.begin() + static_cast<std::ptrdiff_t>(begin + size));
     std::sort(group.rbegin(), group.rend());
-    sums.push_back(group[0] + group[1]);
+    sums.push_back(best_two ? group[0] + group[1] : group[0]);
   }
   const std::vector<std::int64_t> order = best_first(sums);
   for (std::size_t i = static_cast<std::size_t>(options.top_groups); i < order.size(); ++i) {
     const auto begin = keys.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(order[i]) * size);
-    std::fill(begin, begin + static_cast<std::ptrdiff_t>(size), 0.0F);
+    std::fill(begin, begin + static_cast<std::ptrdiff_t>(size), best_two ? 0.0F : -1e30F);
   }
 }
 
