@@ -15,6 +15,7 @@
 #include "bench/stream_copy.h"
 #include "expedite/kernels/attention.h"
 #include "expedite/kernels/cross_entropy.h"
+#include "expedite/kernels/grouped_bias.h"
 #include "expedite/kernels/grouped_matmul.h"
 #include "expedite/kernels/matmul.h"
 #include "expedite/kernels/optimizer.h"
@@ -209,10 +210,10 @@ void add_permutes(std::vector<KernelCase>& cases, std::int64_t tokens) {
                             }));
 }
 
-void add_swiglu(std::vector<KernelCase>& cases, DType type, bool weighted) {
+void add_swiglu(std::vector<KernelCase>& cases, const std::string& name, DType type, bool weighted,
+                const kernels::GluOptions& options = {}) {
   constexpr std::int64_t kRows = 65536;
   constexpr std::int64_t kWidth = 512;
-  const std::string name = weighted ? "weighted swiglu" : "swiglu";
   const std::string shape = fmt::format("{} R={} F={}", name_of(type), kRows, kWidth);
   const double bytes = static_cast<double>(kRows * kWidth * size_of(type));
   const double weight_bytes = weighted ? 4.0 * kRows : 0.0;
@@ -223,7 +224,7 @@ void add_swiglu(std::vector<KernelCase>& cases, DType type, bool weighted) {
     const TensorView gate_up = operands.values(type, {kRows, 2 * kWidth});
     const TensorView weights = weights_of(operands);
     const TensorView y = operands.zeros(type, {kRows, kWidth});
-    return [=] { kernels::swiglu(gate_up, weights, y); };
+    return [=] { kernels::swiglu(gate_up, weights, y, options); };
   }));
   cases.push_back(make_case(
       name + " backward", shape, Limit::copy, 5 * bytes + 2 * weight_bytes, [=](Operands& operands) {
@@ -232,7 +233,7 @@ void add_swiglu(std::vector<KernelCase>& cases, DType type, bool weighted) {
         const TensorView weights = weights_of(operands);
         const TensorView dgate_up = operands.zeros(type, {kRows, 2 * kWidth});
         const TensorView dweights = weights_of(operands);
-        return [=] { kernels::swiglu_backward(dy, gate_up, weights, dgate_up, dweights); };
+        return [=] { kernels::swiglu_backward(dy, gate_up, weights, dgate_up, dweights, options); };
       }));
 }
 
@@ -264,43 +265,83 @@ void add_rms_norm(std::vector<KernelCase>& cases, DType type) {
       }));
 }
 
-/// Causal: half of the square counts. Forward is two products (scores, values); backward five.
-void add_attention(std::vector<KernelCase>& cases, DType type) {
+/// Rows of 32 experts, weighted, as behind a down projection.
+void add_grouped_bias(std::vector<KernelCase>& cases) {
+  constexpr std::int64_t kBlocks = 32;
+  constexpr std::int64_t kRows = 65536;
+  const std::string shape = fmt::format("bf16 R={} N={} E={}", kRows, kHidden, kBlocks);
+  const double bytes = 2.0 * kRows * kHidden;
+  const double weight_bytes = 4.0 * kRows;
+  const kernels::RowBlocks blocks = kernels::row_blocks(std::vector<std::int64_t>(kBlocks, kRows / kBlocks));
+  const auto rows = [=](Operands& operands) { return operands.values(DType::bf16, {kRows, kHidden}); };
+  const auto weights = [=](Operands& operands) {
+    return kernels::blocks_of(ConstTensorView(operands.values(DType::f32, {kRows})), blocks);
+  };
+  cases.push_back(
+      make_case("grouped bias", shape, Limit::copy, 2 * bytes + weight_bytes, [=](Operands& operands) {
+        const TensorView bias = operands.values(DType::bf16, {kBlocks, kHidden});
+        return [bias, of_weights = weights(operands), y = kernels::blocks_of(rows(operands), blocks)] {
+          kernels::grouped_bias(bias, of_weights, y);
+        };
+      }));
+  cases.push_back(make_case("grouped bias weight grad", shape, Limit::copy, bytes + weight_bytes,
+                            [=](Operands& operands) {
+                              const TensorView dbias = operands.zeros(DType::f32, {kBlocks, kHidden});
+                              return [dbias, of_weights = weights(operands),
+                                      dy = kernels::blocks_of(ConstTensorView(rows(operands)), blocks)] {
+                                kernels::grouped_bias_weight_grad(dy, of_weights, dbias);
+                              };
+                            }));
+}
+
+/// Causal: half of the square counts. Forward is two products, of scores and of values; backward three of the
+/// one size and two of the other.
+void add_attention(std::vector<KernelCase>& cases, DType type, std::int64_t head_dim,
+                   std::int64_t value_dim) {
   constexpr std::int64_t kTokens = 2048;
   constexpr std::int64_t kHeads = 16;
-  constexpr std::int64_t kHeadDim = 64;
-  constexpr std::int64_t kWidth = kHeads * kHeadDim;
-  const kernels::AttentionOptions options{.heads = kHeads, .kv_heads = kHeads, .head_dim = kHeadDim};
-  const std::string shape = fmt::format("{} T={} {} heads of {}", name_of(type), kTokens, kHeads, kHeadDim);
-  const double product = product_flops(kTokens, kTokens, kWidth) / 2;
+  const std::int64_t width = kHeads * head_dim;
+  const std::int64_t value_width = kHeads * value_dim;
+  const kernels::AttentionOptions options{
+      .heads = kHeads, .kv_heads = kHeads, .head_dim = head_dim, .value_dim = value_dim};
+  const std::string values = value_dim == head_dim ? "" : fmt::format(", values of {}", value_dim);
+  const std::string shape =
+      fmt::format("{} T={} {} heads of {}{}", name_of(type), kTokens, kHeads, head_dim, values);
+  const double product = product_flops(kTokens, kTokens, width) / 2;
+  const double value_product = product_flops(kTokens, kTokens, value_width) / 2;
   const std::vector<std::int64_t> bounds = {0, kTokens};
   struct Tensors {
     TensorView q, k, v, out, log_sum_exp;
   };
   const auto forward_operands = [=](Operands& operands) {
-    return Tensors{operands.values(type, {kTokens, kWidth}), operands.values(type, {kTokens, kWidth}),
-                   operands.values(type, {kTokens, kWidth}), operands.zeros(type, {kTokens, kWidth}),
+    return Tensors{operands.values(type, {kTokens, width}), operands.values(type, {kTokens, width}),
+                   operands.values(type, {kTokens, value_width}),
+                   operands.zeros(type, {kTokens, value_width}),
                    operands.zeros(DType::f32, {kHeads, kTokens})};
   };
-  cases.push_back(make_case("attention", shape, matmul_limit(type), 2 * product, [=](Operands& operands) {
-    const Tensors x = forward_operands(operands);
-    MemoryPool* pool = &operands.pool();
-    return [=] { kernels::attention_forward({x.q, x.k, x.v}, bounds, options, x.out, x.log_sum_exp, *pool); };
-  }));
   cases.push_back(
-      make_case("attention backward", shape, matmul_limit(type), 5 * product, [=](Operands& operands) {
+      make_case("attention", shape, matmul_limit(type), product + value_product, [=](Operands& operands) {
         const Tensors x = forward_operands(operands);
         MemoryPool* pool = &operands.pool();
-        kernels::attention_forward({x.q, x.k, x.v}, bounds, options, x.out, x.log_sum_exp, *pool);
-        const TensorView dout = operands.values(type, {kTokens, kWidth});
-        const TensorView dq = operands.zeros(type, {kTokens, kWidth});
-        const TensorView dk = operands.zeros(type, {kTokens, kWidth});
-        const TensorView dv = operands.zeros(type, {kTokens, kWidth});
         return [=] {
-          kernels::attention_backward(dout, {x.q, x.k, x.v}, x.out, x.log_sum_exp, bounds, options,
-                                      {dq, dk, dv}, *pool);
+          kernels::attention_forward({x.q, x.k, x.v}, bounds, options, x.out, x.log_sum_exp, *pool);
         };
       }));
+  cases.push_back(
+      make_case("attention backward", shape, matmul_limit(type), 3 * product + 2 * value_product,
+                [=](Operands& operands) {
+                  const Tensors x = forward_operands(operands);
+                  MemoryPool* pool = &operands.pool();
+                  kernels::attention_forward({x.q, x.k, x.v}, bounds, options, x.out, x.log_sum_exp, *pool);
+                  const TensorView dout = operands.values(type, {kTokens, value_width});
+                  const TensorView dq = operands.zeros(type, {kTokens, width});
+                  const TensorView dk = operands.zeros(type, {kTokens, width});
+                  const TensorView dv = operands.zeros(type, {kTokens, value_width});
+                  return [=] {
+                    kernels::attention_backward(dout, {x.q, x.k, x.v}, x.out, x.log_sum_exp, bounds, options,
+                                                {dq, dk, dv}, *pool);
+                  };
+                }));
 }
 
 /// Three products: logits, and the gradients of hidden states and weight.
@@ -353,12 +394,15 @@ std::vector<KernelCase> kernel_cases() {
     add_permutes(cases, tokens);
   }
   for (const DType type : {DType::bf16, DType::f32}) {
-    for (const bool weighted : {false, true}) {
-      add_swiglu(cases, type, weighted);
-    }
+    add_swiglu(cases, "swiglu", type, false);
+    add_swiglu(cases, "weighted swiglu", type, true);
     add_rms_norm(cases, type);
-    add_attention(cases, type);
+    add_attention(cases, type, 64, 64);
   }
+  // What single families of models need: gpt-oss, DeepSeek.
+  add_swiglu(cases, "clamped swiglu", DType::bf16, true, {.alpha = 1.702F, .limit = 7.0F, .up_offset = 1.0F});
+  add_grouped_bias(cases);
+  add_attention(cases, DType::bf16, 192, 128);
   add_cross_entropy(cases);
   add_adamw(cases);
   return cases;

@@ -34,13 +34,21 @@ float dot_bias_row(const T* dy, const B* bias, std::int64_t count) {
   });
 }
 
-// sums += weight * dy.
+float weight_of_row(const ConstTensorView& weights, std::int64_t row) {
+  return weights.data() == nullptr ? 1.0F : *weights.row<float>(row);
+}
+
+// sums += weight * dy for rows [begin, end), row after row.
 template <typename T>
-void add_weighted_row(const T* dy, float weight, float* sums, std::int64_t count) {
-  const F32 factor = set(weight);
-  for_each_vector(count, [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
-    vector.store(hn::MulAdd(factor, vector.load(dy + i), vector.load(sums + i)), sums + i);
-  });
+void add_weighted_rows(const ConstTensorView& dy, const ConstTensorView& weights, std::int64_t begin,
+                       std::int64_t end, float* sums) {
+  for (std::int64_t row = begin; row < end; ++row) {
+    const T* from = dy.row<T>(row);
+    const F32 weight = set(weight_of_row(weights, row));
+    for_each_vector(dy.columns(), [&](std::int64_t i, const auto& vector) EXPEDITE_SIMD_LAMBDA {
+      vector.store(hn::MulAdd(weight, vector.load(from + i), vector.load(sums + i)), sums + i);
+    });
+  }
 }
 
 // Highway exports functions, not templates of them.
@@ -65,14 +73,15 @@ float dot_bias_row_of(const ConstTensorView& dy, std::int64_t row, const ConstTe
                                   : dot_bias_row(dy.row<bf16>(row), bias.as<bf16>(), count);
 }
 
-// Columns [column, column + count) of one row.
-void add_weighted_row_of(const ConstTensorView& dy, std::int64_t row, float weight, std::int64_t column,
-                         std::int64_t count, float* sums) {
-  if (dy.dtype() == DType::f32) {
-    add_weighted_row(dy.row<float>(row) + column, weight, sums, count);
-  } else {
-    add_weighted_row(dy.row<bf16>(row) + column, weight, sums, count);
-  }
+void add_weighted_rows_of(const ConstTensorView& dy, const ConstTensorView& weights, std::int64_t begin,
+                          std::int64_t end, float* sums) {
+  dy.dtype() == DType::f32 ? add_weighted_rows<float>(dy, weights, begin, end, sums)
+                           : add_weighted_rows<bf16>(dy, weights, begin, end, sums);
+}
+
+// to += from.
+void add_sums(const float* from, float* to, std::int64_t count) {
+  accumulate_row(from, to, count);
 }
 
 }  // namespace expedite::kernels::HWY_NAMESPACE
@@ -83,13 +92,14 @@ namespace expedite::kernels {
 
 HWY_EXPORT(add_bias_row_of);
 HWY_EXPORT(dot_bias_row_of);
-HWY_EXPORT(add_weighted_row_of);
+HWY_EXPORT(add_weighted_rows_of);
+HWY_EXPORT(add_sums);
 
 namespace {
 
 constexpr std::int64_t kRowGrain = 16;  // rows that are worth a thread
-constexpr std::int64_t kStrip = 512;    // columns that a thread sums at a time: their sums stay in L1
-constexpr std::int64_t kRowBlock = 64;  // rows summed on their own, so that rounding does not grow with all
+constexpr std::int64_t kShortSum = 64;  // rows summed on their own, so that rounding does not grow with all
+constexpr std::int64_t kLongSum = 512;  // rows that a thread sums: some of these
 
 template <typename View>
 void check_blocks_of_rows(const char* name, std::span<const View> x, ConstTensorView bias) {
@@ -114,7 +124,7 @@ void check_row_weights(const char* name, std::span<const View> weights, std::spa
   }
 }
 
-float weight_of_row(std::span<const ConstTensorView> weights, std::size_t block, std::int64_t row) {
+float weight_in_block(std::span<const ConstTensorView> weights, std::size_t block, std::int64_t row) {
   return weights.empty() ? 1.0F : *weights[block].row<float>(row);
 }
 
@@ -138,23 +148,31 @@ void for_each_row(std::span<const View> x, const Body& body) {
   });
 }
 
-// One expert's bias, columns [column, column + count).
-void sum_strip(const ConstTensorView& dy, std::span<const ConstTensorView> weights, std::size_t block,
-               std::int64_t column, std::int64_t count, float* dbias) {
-  float sums[kStrip] = {};
-  float partial[kStrip];
-  for (std::int64_t begin = 0; begin < dy.rows(); begin += kRowBlock) {
-    std::fill_n(partial, count, 0.0F);
-    for (std::int64_t row = begin; row < std::min(begin + kRowBlock, dy.rows()); ++row) {
-      HWY_DYNAMIC_DISPATCH(add_weighted_row_of)
-      (dy, row, weight_of_row(weights, block, row), column, count, partial);
-    }
-    for (std::int64_t i = 0; i < count; ++i) {
-      sums[i] += partial[i];
+// Rows of one expert, at most kLongSum.
+struct Stretch {
+  std::size_t block;
+  std::int64_t begin;
+  std::int64_t end;
+};
+
+std::vector<Stretch> stretches_of(std::span<const ConstTensorView> dy) {
+  std::vector<Stretch> stretches;
+  for (std::size_t block = 0; block < dy.size(); ++block) {
+    for (std::int64_t begin = 0; begin < dy[block].rows(); begin += kLongSum) {
+      stretches.push_back({block, begin, std::min(begin + kLongSum, dy[block].rows())});
     }
   }
-  for (std::int64_t i = 0; i < count; ++i) {
-    dbias[i] += sums[i];
+  return stretches;
+}
+
+// sums += the stretch's; `scratch` has as many elements.
+void sum_stretch(const Stretch& stretch, const ConstTensorView& dy, const ConstTensorView& weights,
+                 std::span<float> scratch, float* sums) {
+  for (std::int64_t begin = stretch.begin; begin < stretch.end; begin += kShortSum) {
+    std::ranges::fill(scratch, 0.0F);
+    HWY_DYNAMIC_DISPATCH(add_weighted_rows_of)
+    (dy, weights, begin, std::min(begin + kShortSum, stretch.end), scratch.data());
+    HWY_DYNAMIC_DISPATCH(add_sums)(scratch.data(), sums, std::ssize(scratch));
   }
 }
 
@@ -169,7 +187,7 @@ void grouped_bias(ConstTensorView bias, std::span<const ConstTensorView> weights
   }
   for_each_row(y, [&](std::size_t block, std::int64_t row) {
     HWY_DYNAMIC_DISPATCH(add_bias_row_of)
-    (bias[static_cast<std::int64_t>(block)], weight_of_row(weights, block, row), y[block], row);
+    (bias[static_cast<std::int64_t>(block)], weight_in_block(weights, block, row), y[block], row);
   });
 }
 
@@ -191,18 +209,22 @@ void grouped_bias_weight_grad(std::span<const ConstTensorView> dy, std::span<con
   if (!weights.empty()) {
     check_row_weights("weights", weights, dy);
   }
-  // Strip by strip of all experts: threads get as much each, however uneven the experts' rows are.
-  const std::int64_t experts = std::ssize(dy);
-  const std::int64_t columns = dbias.columns();
-  const std::int64_t strips = (columns + kStrip - 1) / kStrip;
-  parallel_for(strips * experts, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t item = begin; item < end; ++item) {
-      const std::int64_t expert = item % experts;
-      const std::int64_t column = item / experts * kStrip;
-      sum_strip(dy[static_cast<std::size_t>(expert)], weights, static_cast<std::size_t>(expert), column,
-                std::min(kStrip, columns - column), dbias.row<float>(expert) + column);
+  const std::vector<Stretch> stretches = stretches_of(dy);
+  const auto columns = static_cast<std::size_t>(dbias.columns());
+  std::vector<float> sums(stretches.size() * columns);
+  parallel_for(std::ssize(stretches), 1, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> scratch(columns);
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+      const std::size_t block = stretches[i].block;
+      sum_stretch(stretches[i], dy[block], weights.empty() ? ConstTensorView() : weights[block], scratch,
+                  sums.data() + i * columns);
     }
   });
+  for (std::size_t i = 0; i < stretches.size(); ++i) {
+    HWY_DYNAMIC_DISPATCH(add_sums)
+    (sums.data() + i * columns, dbias.row<float>(static_cast<std::int64_t>(stretches[i].block)),
+     dbias.columns());
+  }
 }
 
 }  // namespace expedite::kernels
