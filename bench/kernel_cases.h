@@ -1,22 +1,21 @@
-// The kernels that `expedite bench kernels` measures, with the shapes and the work that is counted.
+// The kernels that `expedite bench kernels` measures: any that a line names, and the list of those that it
+// measures by itself.
 #pragma once
 
-#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "bench/kernel_case.h"
 
 namespace expedite::bench {
 
-enum class Limit { bf16_matmul, f32_matmul, copy };
+/// "grouped_matmul bf16 8192x1024x1024 E=8 skewed": kernel, direction, type, sizes, options (case_grammar.h).
+/// Throws Error that names the word that does not fit, what is legal there, and an example.
+[[nodiscard]] KernelCase kernel_case(std::string_view line);
 
-struct KernelCase {
-  std::string name;
-  std::string shape;
-  Limit limit;
-  double work;  // FLOP that must be computed, or bytes that must be read or written once
-  /// Allocates and fills the operands; the function that it returns runs the kernel once and owns them.
-  std::function<std::function<void()>()> prepare;
-};
+/// Every kernel with its grammar and an example.
+[[nodiscard]] std::string case_help();
 
 [[nodiscard]] std::vector<KernelCase> kernel_cases();
 

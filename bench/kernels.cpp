@@ -9,9 +9,12 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "bench/check_kernel.h"
 #include "bench/kernel_cases.h"
 #include "bench/yardstick.h"
 #include "expedite/base/error.h"
@@ -37,6 +40,7 @@ struct Result {
   double limit_speed;  // of the yardstick, median
   double floor;        // seconds that the work would take at the yardstick's speed
   double ratio;        // median over samples of kernel's speed to yardstick's
+  std::optional<KernelCheck> check = {};
 };
 
 /// Seconds of one run, averaged over `runs`.
@@ -49,7 +53,7 @@ double time_runs(const std::function<void()>& run, int runs) {
 }
 
 Result measure(const KernelCase& subject, Yardstick& yardstick) {
-  const std::function<void()> run = subject.prepare();
+  const std::function<void()> run = subject.prepare().run;
   run();  // touches memory and makes primitives
   const double once = time_runs(run, 1);
   const int runs = std::max(1, static_cast<int>(kSampleSeconds / once));
@@ -96,9 +100,17 @@ class Yardsticks {
 };
 
 void print(const Result& result) {
-  fmt::print("{:<24} {:<36} {:>9.3f} {:>8.1f} {} {:>6.1f} % of {:.1f} ({})\n", result.name, result.shape,
+  fmt::print("{:<24} {:<36} {:>9.3f} {:>8.1f} {} {:>6.1f} % of {:.1f} ({})", result.name, result.shape,
              result.seconds * 1e3, result.speed / 1e9, result.flops ? "GFLOP/s" : "GB/s   ",
              result.ratio * 100, result.limit_speed / 1e9, result.limit);
+  if (result.check) {
+    fmt::print("  {}: error {:.1e} of {:.1e}", result.check->result, result.check->error,
+               result.check->tolerance);
+    if (!result.check->failure.empty()) {
+      fmt::print("\n  FAILED: {}", result.check->failure);
+    }
+  }
+  fmt::print("\n");
   std::fflush(stdout);
 }
 
@@ -114,6 +126,12 @@ void write_json(const std::vector<Result>& results, const std::string& path) {
                      {"unit", result.flops ? "GFLOP/s" : "GB/s"},
                      {"speed", result.speed / 1e9},
                      {"limit_speed", result.limit_speed / 1e9}});
+    if (result.check) {
+      lines.back().update({{"checked", result.check->result},
+                           {"error", result.check->error},
+                           {"tolerance", result.check->tolerance},
+                           {"failure", result.check->failure}});
+    }
   }
   std::ofstream file(path);
   file << lines.dump(2) << '\n';
@@ -121,21 +139,39 @@ void write_json(const std::vector<Result>& results, const std::string& path) {
   require(file.good(), "cannot write {}; choose another --json path", path);
 }
 
+/// The lines of a file without its comments.
+std::vector<std::string> read_cases(const std::string& path) {
+  std::ifstream file(path);
+  require(file.good(), "cannot read {}; --cases wants a file with a case per line", path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) {
+    line.erase(std::min(line.find('#'), line.size()));
+    if (line.find_first_not_of(" \t\r") != std::string::npos) {
+      lines.push_back(line);
+    }
+  }
+  return lines;
+}
+
 }  // namespace
 
-int run_kernel_bench(const KernelBenchOptions& options) {
+int bench_kernel_cases(const std::vector<KernelCase>& cases, bool check, const KernelBenchOptions& options) {
   require(options.threads >= 1, "a benchmark needs at least one thread, not {}", options.threads);
   const kernels::ThreadLimit limit(options.threads);
   Yardsticks yardsticks;
   std::vector<Result> results;
   fmt::print("{}\n", kernels::describe_bf16_products());
   fmt::print("{:<24} {:<36} {:>9} {:>16} {:>8}\n", "kernel", "shape", "time ms", "speed", "of limit");
-  for (const KernelCase& subject : kernel_cases()) {
+  bool failed = false;
+  for (const KernelCase& subject : cases) {
     if (subject.name.find(options.filter) == std::string::npos &&
         subject.shape.find(options.filter) == std::string::npos) {
       continue;
     }
+    const auto checked = check ? std::optional(check_kernel(subject)) : std::nullopt;
+    failed = failed || (checked && !checked->failure.empty());
     results.push_back(measure(subject, yardsticks.of(subject.limit)));
+    results.back().check = checked;
     print(results.back());
   }
   if (!options.json_path.empty()) {
@@ -145,7 +181,27 @@ int run_kernel_bench(const KernelBenchOptions& options) {
     fmt::print("no kernel's name or shape contains \"{}\"\n", options.filter);
     return 1;
   }
-  return 0;
+  return failed ? 1 : 0;
+}
+
+int run_kernel_bench(const KernelBenchOptions& options) {
+  if (std::ranges::count(options.cases, "help") > 0) {
+    fmt::print("{}", case_help());
+    return 0;
+  }
+  std::vector<std::string> lines = options.cases;
+  if (!options.cases_path.empty()) {
+    std::ranges::copy(read_cases(options.cases_path), std::back_inserter(lines));
+  }
+  if (lines.empty()) {
+    require(options.cases_path.empty(), "{} holds no case; write one per line", options.cases_path);
+    return bench_kernel_cases(kernel_cases(), false, options);
+  }
+  std::vector<KernelCase> cases;
+  for (const std::string& line : lines) {
+    cases.push_back(kernel_case(line));
+  }
+  return bench_kernel_cases(cases, true, options);
 }
 
 }  // namespace expedite::bench
