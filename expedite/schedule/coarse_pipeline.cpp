@@ -69,6 +69,7 @@ class CoarseBuilder {
               .pass = pass,
               .micro_batch = action.micro_batch,
               .chunk = action.virtual_stage,
+              .piece = Piece::virtual_stage,
               .after = std::move(after)};
     for (const int for_weights : {0, 1}) {
       const std::size_t index = buffer_index(action.virtual_stage, action.micro_batch, for_weights);
@@ -99,6 +100,7 @@ class CoarseBuilder {
                                  .category = category_of(role),
                                  .micro_batch = action.micro_batch,
                                  .chunk = action.virtual_stage,
+                                 .piece = Piece::virtual_stage,
                                  .expected_bytes = bytes[part]});
     task.acquires.push_back(kept_[index]);
   }
@@ -111,6 +113,7 @@ class CoarseBuilder {
          .stream = stream,
          .micro_batch = message.micro_batch,
          .chunk = message.part,
+         .piece = Piece::part,
          .after = std::move(after),
          .communication =
              Communication{.collective = collective, .group = 0, .peer = neighbour(shape_, stage_, stream)}});

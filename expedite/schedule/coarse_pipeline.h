@@ -20,7 +20,7 @@ struct CoarsePipeline {
 /// The step of one stage, whose rank is `stage`, of `stage_order`: `stage` tasks forward, input_grad and
 /// weight_grad; in pairs `paired_stage` tasks, which begin when both have what they need and send when both
 /// are done, so that a pair takes the sum of what its three tasks are said to take. Sends and receives in
-/// group "pp" bear the number of the part that they are for as `chunk`. No gradient reduction, no optimizer.
+/// group "pp" bear the part that they are for (Piece::part). No gradient reduction, no optimizer.
 /// Throws Error as stage_order() does, and when there are not as many sizes as parts.
 [[nodiscard]] Schedule build_coarse_pipeline(const CoarsePipeline& pipeline, int stage);
 

@@ -399,7 +399,7 @@ void MoeLayer::shared_experts(Pass pass, int first_half, int halves) {
                    .pass = pass,
                    .layer = layer_,
                    .chunk = halves == 2 ? -1 : first_half,
-                   .chunks = 1},
+                   .piece = Piece::half},
                   held);
 }
 

@@ -124,6 +124,20 @@ std::string_view name_of(Collective collective) {
   return "?";
 }
 
+std::string_view name_of(Piece piece) {
+  switch (piece) {
+    case Piece::chunk:
+      return "chunk";
+    case Piece::half:
+      return "half";
+    case Piece::virtual_stage:
+      return "virtual stage";
+    case Piece::part:
+      return "part";
+  }
+  return "?";
+}
+
 std::string label(const Task& task) {
   std::string text;
   const auto out = std::back_inserter(text);

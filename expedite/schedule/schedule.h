@@ -90,14 +90,24 @@ struct Communication {
   int peer = -1;  // world rank; send and receive only
 };
 
+/// What the number of a task's or a buffer's piece counts.
+enum class Piece : std::uint8_t {
+  chunk,          // chunks of the layer's tokens (EpPlan::chunking)
+  half,           // of shared experts: 0 the tokens that are unpacked early, 1 the others
+  virtual_stage,  // of the rank: all its layers as one task
+  part,           // parts of the model: the one that a message is for
+};
+[[nodiscard]] std::string_view name_of(Piece piece);
+
 struct Task {
   Op op = Op::embedding;
   Pass pass = Pass::forward;
   Stream stream = Stream::compute;
   int layer = -1;  // -1: no layer (embedding, loss, whole-model tasks)
   int micro_batch = -1;
-  int chunk = -1;  // of the layer's tokens; `stage`: virtual stage of the rank
+  int chunk = -1;  // number of what `piece` says; -1: of the whole
   int chunks = 1;  // from `chunk` on
+  Piece piece = Piece::chunk;
   std::vector<TaskId> after = {};
   std::optional<Communication> communication = std::nullopt;
   std::vector<BufferId> acquires = {};  // taken from the pool just before the task starts
@@ -106,7 +116,7 @@ struct Task {
   std::vector<BufferId> releases = {};  // given back when it ends
 };
 
-/// "L3 mb0 dispatch forward".
+/// "L3 mb0 dispatch forward"; a piece of whatever kind is "c1".
 [[nodiscard]] std::string label(const Task& task);
 
 /// Ranks that communicate together.
@@ -121,7 +131,8 @@ struct LogicalBuffer {
   MemoryCategory category = MemoryCategory::activations;
   int layer = -1;
   int micro_batch = -1;
-  int chunk = -1;
+  int chunk = -1;  // as Task's
+  Piece piece = Piece::chunk;
   bool shared = false;              // in memory that all ranks of the node can read
   std::int64_t expected_bytes = 0;  // for prediction; the real size is bound when it is acquired
 };

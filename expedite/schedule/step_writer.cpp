@@ -66,6 +66,7 @@ TaskId StepWriter::compute(Work work, const Held& held) {
   task.micro_batch = micro_batch_;
   task.chunk = work.chunk;
   task.chunks = work.chunks;
+  task.piece = work.piece;
   task.after = std::move(work.after);
   task.acquires = ids(held.acquires);
   task.uses = ids(held.uses);

@@ -36,6 +36,7 @@ struct Work {
   std::vector<TaskId> after = {};
   int chunk = -1;
   int chunks = 1;
+  Piece piece = Piece::chunk;
 };
 
 class StepWriter {
