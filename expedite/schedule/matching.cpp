@@ -15,25 +15,6 @@ const Task& task_of(std::span<const Schedule> schedules, RankTask where) {
   return schedules[static_cast<std::size_t>(where.rank)].tasks[static_cast<std::size_t>(where.task)];
 }
 
-// Ranks name a group by their own index; across ranks it is its name and members.
-struct Channel {
-  const Group* group;
-  Stream stream;
-
-  bool operator<(const Channel& other) const {
-    return std::tie(group->name, group->ranks, stream) <
-           std::tie(other.group->name, other.group->ranks, other.stream);
-  }
-};
-struct Link {
-  Channel channel;  // its stream: where the message arrives
-  int from;
-  int to;
-
-  bool operator<(const Link& other) const {
-    return std::tie(channel, from, to) < std::tie(other.channel, other.from, other.to);
-  }
-};
 struct LinkTasks {
   std::vector<RankTask> sends;
   std::vector<RankTask> receives;
@@ -41,43 +22,30 @@ struct LinkTasks {
 
 struct Issued {
   std::map<Channel, std::map<int, std::vector<RankTask>>> collectives;  // by rank, in issue order
-  std::map<Link, LinkTasks> messages;
+  std::map<Channel, LinkTasks> messages;
 };
 
 Issued collect(std::span<const Schedule> schedules) {
   Issued issued;
   for (std::size_t rank = 0; rank < schedules.size(); ++rank) {
     const Schedule& schedule = schedules[rank];
-    const int self = static_cast<int>(rank);
     for (std::size_t id = 0; id < schedule.tasks.size(); ++id) {
       const Task& task = schedule.tasks[id];
       if (!task.communication) {
         continue;
       }
-      const Communication& communication = *task.communication;
-      const Channel channel{&schedule.groups[static_cast<std::size_t>(communication.group)], task.stream};
-      const RankTask where{self, static_cast<TaskId>(id)};
-      if (communication.collective == Collective::send) {
-        const Channel arrival{channel.group, arrival_of(task.stream)};
-        issued.messages[{arrival, self, communication.peer}].sends.push_back(where);
-      } else if (communication.collective == Collective::receive) {
-        issued.messages[{channel, communication.peer, self}].receives.push_back(where);
+      const Channel channel = channel_of(schedule, task);
+      const RankTask where{static_cast<int>(rank), static_cast<TaskId>(id)};
+      if (!channel.of_messages()) {
+        issued.collectives[channel][where.rank].push_back(where);
+      } else if (task.communication->collective == Collective::send) {
+        issued.messages[channel].sends.push_back(where);
       } else {
-        issued.collectives[channel][self].push_back(where);
+        issued.messages[channel].receives.push_back(where);
       }
     }
   }
   return issued;
-}
-
-bool same_collective(const Task& a, const Task& b) {
-  return a.communication->collective == b.communication->collective && a.op == b.op && a.pass == b.pass &&
-         a.layer == b.layer && a.micro_batch == b.micro_batch && a.chunk == b.chunk;
-}
-
-// A stage's send and the next stage's receive may bear different layers.
-bool same_message(const Task& a, const Task& b) {
-  return a.pass == b.pass && a.micro_batch == b.micro_batch && a.chunk == b.chunk;
 }
 
 std::string describe_with_collective(std::span<const Schedule> schedules, RankTask where) {
@@ -139,7 +107,7 @@ class Matcher {
                                         reference.front().rank, reference.size()));
         return;
       }
-      if (!same_collective(task_of(schedules_, mine[i]), task_of(schedules_, reference[i]))) {
+      if (match_key(task_of(schedules_, mine[i])) != match_key(task_of(schedules_, reference[i]))) {
         problems_.push_back(fmt::format("{} is {}, where {} stands on the other rank",
                                         describe_with_collective(schedules_, mine[i]), place,
                                         describe_with_collective(schedules_, reference[i])));
@@ -148,16 +116,17 @@ class Matcher {
     }
   }
 
-  void match_messages(const Link& link, const LinkTasks& tasks) {
+  void match_messages(const Channel& link, const LinkTasks& tasks) {
     const std::size_t matched = std::min(tasks.sends.size(), tasks.receives.size());
     for (std::size_t i = 0; i < matched; ++i) {
-      if (!same_message(task_of(schedules_, tasks.sends[i]), task_of(schedules_, tasks.receives[i]))) {
+      if (match_key(task_of(schedules_, tasks.sends[i])) !=
+          match_key(task_of(schedules_, tasks.receives[i]))) {
         problems_.push_back(
             fmt::format("{} and {} are number {} of the messages from rank {} to rank {} on "
                         "stream {}, but they are not the same message",
                         describe_with_collective(schedules_, tasks.sends[i]),
                         describe_with_collective(schedules_, tasks.receives[i]), i + 1, link.from, link.to,
-                        name_of(link.channel.stream)));
+                        name_of(link.stream)));
         return;
       }
       meetings_.push_back({tasks.sends[i], tasks.receives[i]});
@@ -165,12 +134,12 @@ class Matcher {
     if (tasks.sends.size() > matched) {
       problems_.push_back(fmt::format("{} sends to rank {}, which has no receive for it on stream {}",
                                       describe_with_collective(schedules_, tasks.sends[matched]), link.to,
-                                      name_of(link.channel.stream)));
+                                      name_of(link.stream)));
     }
     if (tasks.receives.size() > matched) {
       problems_.push_back(fmt::format("{} receives from rank {}, which has no send for it on stream {}",
                                       describe_with_collective(schedules_, tasks.receives[matched]),
-                                      link.from, name_of(link.channel.stream)));
+                                      link.from, name_of(link.stream)));
     }
   }
 
@@ -181,8 +150,43 @@ class Matcher {
 
 }  // namespace
 
+MatchKey match_key(const Task& task) {
+  const Collective collective = task.communication->collective;
+  const auto number = [](auto value) { return static_cast<int>(value); };
+  if (collective == Collective::send || collective == Collective::receive) {
+    // A stage's send and the next stage's receive may bear different layers.
+    return {-1, -1, number(task.pass), -1, task.micro_batch, task.chunk, number(task.piece)};
+  }
+  return {number(collective), number(task.op), number(task.pass), task.layer,
+          task.micro_batch,   task.chunk,      number(task.piece)};
+}
+
+bool Channel::operator<(const Channel& other) const {
+  return std::tie(group->name, group->ranks, stream, from, to) <
+         std::tie(other.group->name, other.group->ranks, other.stream, other.from, other.to);
+}
+
+Channel channel_of(const Schedule& schedule, const Task& task) {
+  const Communication& communication = *task.communication;
+  Channel channel{&schedule.groups[static_cast<std::size_t>(communication.group)], task.stream};
+  if (communication.collective == Collective::send) {
+    channel.stream = arrival_of(task.stream);
+    channel.from = schedule.rank;
+    channel.to = communication.peer;
+  } else if (communication.collective == Collective::receive) {
+    channel.from = communication.peer;
+    channel.to = schedule.rank;
+  }
+  return channel;
+}
+
+std::string describe(const Schedule& schedule, TaskId task) {
+  return fmt::format("rank {} task {} '{}'", schedule.rank, task,
+                     label(schedule.tasks[static_cast<std::size_t>(task)]));
+}
+
 std::string describe(std::span<const Schedule> schedules, RankTask task) {
-  return fmt::format("rank {} task {} '{}'", task.rank, task.task, label(task_of(schedules, task)));
+  return describe(schedules[static_cast<std::size_t>(task.rank)], task.task);
 }
 
 std::vector<Meeting> match_communication(std::span<const Schedule> schedules,

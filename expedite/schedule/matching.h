@@ -1,6 +1,7 @@
 // Which communication tasks of different ranks meet.
 #pragma once
 
+#include <array>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,7 +19,27 @@ struct RankTask {
 /// receive.
 using Meeting = std::vector<RankTask>;
 
+/// What of a communication task must be the same on all ranks that it meets.
+using MatchKey = std::array<int, 7>;
+[[nodiscard]] MatchKey match_key(const Task& task);
+
+/// Ranks name a group by their own index; across ranks a queue of collectives is a group's name and members,
+/// and a stream. Of messages `stream` is where they arrive, and only one direction between two ranks is one
+/// queue.
+struct Channel {
+  const Group* group = nullptr;
+  Stream stream = Stream::intra;
+  int from = -1;  // of messages
+  int to = -1;
+
+  [[nodiscard]] bool of_messages() const { return from >= 0; }
+  bool operator<(const Channel& other) const;
+};
+/// Of a communication task of the schedule. The schedule must outlive it.
+[[nodiscard]] Channel channel_of(const Schedule& schedule, const Task& task);
+
 /// "rank 1 task 17 'L3 mb0 dispatch forward'".
+[[nodiscard]] std::string describe(const Schedule& schedule, TaskId task);
 [[nodiscard]] std::string describe(std::span<const Schedule> schedules, RankTask task);
 
 /// Matches the communication of all ranks. What cannot be matched is added to `problems`. Ids must be in

@@ -22,19 +22,13 @@ bool in_range(Id id, const Container& container) {
 /// Checks that need no other task: ids, streams, groups.
 class ShapeCheck {
  public:
-  ShapeCheck(std::span<const Schedule> schedules, std::vector<std::string>& problems)
-      : schedules_(schedules), problems_(problems) {}
+  ShapeCheck(const Schedule& schedule, int ranks, std::vector<std::string>& problems)
+      : schedule_(schedule), rank_(schedule.rank), ranks_(ranks), problems_(problems) {}
 
   void run() {
-    for (std::size_t rank = 0; rank < schedules_.size(); ++rank) {
-      rank_ = static_cast<int>(rank);
-      if (schedules_[rank].rank != rank_) {
-        report("schedule {} says it is rank {}'s", rank_, schedules_[rank].rank);
-      }
-      check_groups();
-      for (std::size_t id = 0; id < schedules_[rank].tasks.size(); ++id) {
-        check_task(static_cast<TaskId>(id));
-      }
+    check_groups();
+    for (std::size_t id = 0; id < schedule_.tasks.size(); ++id) {
+      check_task(static_cast<TaskId>(id));
     }
   }
 
@@ -43,10 +37,9 @@ class ShapeCheck {
   void report(fmt::format_string<Args...> format, Args&&... args) {
     problems_.push_back(fmt::format(format, std::forward<Args>(args)...));
   }
-  [[nodiscard]] const Schedule& schedule() const { return schedules_[static_cast<std::size_t>(rank_)]; }
 
   void check_groups() {
-    const auto& groups = schedule().groups;
+    const auto& groups = schedule_.groups;
     for (std::size_t i = 0; i < groups.size(); ++i) {
       const Group& group = groups[i];
       if (std::adjacent_find(group.ranks.begin(), group.ranks.end(), std::greater_equal<>()) !=
@@ -54,7 +47,7 @@ class ShapeCheck {
         report("rank {} group {}: its ranks are not ascending", rank_, group.name);
       }
       for (const int member : group.ranks) {
-        if (!in_range(member, schedules_)) {
+        if (member < 0 || member >= ranks_) {
           report("rank {} group {}: there is no rank {}", rank_, group.name, member);
         }
       }
@@ -67,16 +60,16 @@ class ShapeCheck {
   }
 
   void check_task(TaskId id) {
-    const Task& task = schedule().tasks[static_cast<std::size_t>(id)];
-    const auto name = [&] { return describe(schedules_, {rank_, id}); };
+    const Task& task = schedule_.tasks[static_cast<std::size_t>(id)];
+    const auto name = [&] { return describe(schedule_, id); };
     for (const TaskId earlier : task.after) {
-      if (!in_range(earlier, schedule().tasks)) {
+      if (!in_range(earlier, schedule_.tasks)) {
         report("{} depends on task {}, which does not exist", name(), earlier);
       }
     }
     for (const auto* list : {&task.acquires, &task.uses, &task.releases}) {
       for (const BufferId buffer : *list) {
-        if (!in_range(buffer, schedule().buffers)) {
+        if (!in_range(buffer, schedule_.buffers)) {
           report("{} names buffer {}, which does not exist", name(), buffer);
         }
       }
@@ -93,12 +86,12 @@ class ShapeCheck {
   }
 
   void check_communication(TaskId id, const Communication& communication) {
-    const std::string name = describe(schedules_, {rank_, id});
-    if (!in_range(communication.group, schedule().groups)) {
+    const std::string name = describe(schedule_, id);
+    if (!in_range(communication.group, schedule_.groups)) {
       report("{} names group {}, which does not exist", name, communication.group);
       return;
     }
-    const Group& group = schedule().groups[static_cast<std::size_t>(communication.group)];
+    const Group& group = schedule_.groups[static_cast<std::size_t>(communication.group)];
     const auto is_member = [&](int rank) {
       return std::find(group.ranks.begin(), group.ranks.end(), rank) != group.ranks.end();
     };
@@ -112,23 +105,22 @@ class ShapeCheck {
     }
   }
 
-  std::span<const Schedule> schedules_;
+  const Schedule& schedule_;
+  int rank_;
+  int ranks_;
   std::vector<std::string>& problems_;
-  int rank_ = 0;
 };
 
 /// The life of every buffer of one rank.
 class BufferCheck {
  public:
-  BufferCheck(std::span<const Schedule> schedules, int rank, const LocalOrder& order,
-              std::vector<std::string>& problems)
-      : schedules_(schedules), rank_(rank), order_(order), problems_(problems) {}
+  BufferCheck(const Schedule& schedule, const LocalOrder& order, std::vector<std::string>& problems)
+      : schedule_(schedule), order_(order), problems_(problems) {}
 
   void run() {
-    const Schedule& schedule = schedules_[static_cast<std::size_t>(rank_)];
-    lives_.resize(schedule.buffers.size());
-    for (std::size_t id = 0; id < schedule.tasks.size(); ++id) {
-      const Task& task = schedule.tasks[id];
+    lives_.resize(schedule_.buffers.size());
+    for (std::size_t id = 0; id < schedule_.tasks.size(); ++id) {
+      const Task& task = schedule_.tasks[id];
       for (const BufferId buffer : task.acquires) {
         lives_[static_cast<std::size_t>(buffer)].acquired.push_back(static_cast<TaskId>(id));
       }
@@ -151,7 +143,7 @@ class BufferCheck {
     std::vector<TaskId> released;
   };
 
-  [[nodiscard]] std::string name(TaskId task) const { return describe(schedules_, {rank_, task}); }
+  [[nodiscard]] std::string name(TaskId task) const { return describe(schedule_, task); }
 
   void check(BufferId buffer, const Life& life) {
     if (life.acquired.empty() && life.used.empty() && life.released.empty()) {
@@ -199,8 +191,7 @@ class BufferCheck {
     }
   }
 
-  std::span<const Schedule> schedules_;
-  int rank_;
+  const Schedule& schedule_;
   const LocalOrder& order_;
   std::vector<std::string>& problems_;
   std::vector<Life> lives_;
@@ -210,7 +201,12 @@ class BufferCheck {
 
 std::vector<std::string> verify(std::span<const Schedule> schedules) {
   std::vector<std::string> problems;
-  ShapeCheck(schedules, problems).run();
+  for (std::size_t rank = 0; rank < schedules.size(); ++rank) {
+    if (schedules[rank].rank != static_cast<int>(rank)) {
+      problems.push_back(fmt::format("schedule {} says it is rank {}'s", rank, schedules[rank].rank));
+    }
+    ShapeCheck(schedules[rank], static_cast<int>(schedules.size()), problems).run();
+  }
   if (!problems.empty()) {
     return problems;  // the other checks follow ids and groups
   }
@@ -218,11 +214,29 @@ std::vector<std::string> verify(std::span<const Schedule> schedules) {
   if (std::string deadlock = find_deadlock(schedules, meetings); !deadlock.empty()) {
     problems.push_back(std::move(deadlock));
   }
-  for (std::size_t rank = 0; rank < schedules.size(); ++rank) {
-    const LocalOrder order(schedules[rank]);
+  for (const Schedule& schedule : schedules) {
+    const LocalOrder order(schedule);
     if (order.acyclic()) {
-      BufferCheck(schedules, static_cast<int>(rank), order, problems).run();
+      BufferCheck(schedule, order, problems).run();
     }
+  }
+  return problems;
+}
+
+std::vector<std::string> verify_alone(const Schedule& schedule, int ranks) {
+  std::vector<std::string> problems;
+  if (schedule.rank < 0 || schedule.rank >= ranks) {
+    problems.push_back(fmt::format("there is no rank {} among {}", schedule.rank, ranks));
+  }
+  ShapeCheck(schedule, ranks, problems).run();
+  if (!problems.empty()) {
+    return problems;
+  }
+  const LocalOrder order(schedule);
+  if (order.acyclic()) {
+    BufferCheck(schedule, order, problems).run();
+  } else {
+    problems.push_back(find_deadlock({&schedule, 1}, {}));
   }
   return problems;
 }

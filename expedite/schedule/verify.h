@@ -27,6 +27,10 @@ namespace expedite::schedule {
 /// Takes about a second for 100,000 tasks.
 [[nodiscard]] std::vector<std::string> verify(std::span<const Schedule> schedules);
 
+/// The same of the schedule of one of `ranks` ranks by itself: all but how its communication meets the
+/// others'.
+[[nodiscard]] std::vector<std::string> verify_alone(const Schedule& schedule, int ranks);
+
 /// Peak bytes by category and in total, walking the tasks of one rank in an order they could run in, from
 /// LogicalBuffer::expected_bytes.
 struct MemoryForecast {

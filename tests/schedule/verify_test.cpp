@@ -433,5 +433,31 @@ TEST(ForecastMemory, FollowsDependenciesAgainstTheOrderOfTheList) {
   EXPECT_THROW((void)forecast_memory(schedule), Error);
 }
 
+// What one rank can see by itself: sound ones pass, whatever is wrong with them alone is found.
+TEST(VerifyAlone, FindsWhatIsWrongWithOneRank) {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    const std::vector<Schedule> schedules = random_schedules(seed);
+    for (const Schedule& each : schedules) {
+      EXPECT_EQ(verify_alone(each, 4), std::vector<std::string>{});
+    }
+  }
+  Schedule schedule;
+  schedule.rank = 2;
+  schedule.groups = {{"world", {0, 1, 2, 3}}};
+  schedule.buffers.resize(1);
+  schedule.tasks = {{.acquires = {0}}, {.op = Op::loss, .releases = {0}}};
+  EXPECT_EQ(verify_alone(schedule, 4), std::vector<std::string>{});
+  EXPECT_NE(joined(verify_alone(schedule, 3)).find("there is no rank 3"), std::string::npos);
+  EXPECT_NE(joined(verify_alone(schedule, 2)).find("there is no rank 2 among 2"), std::string::npos);
+  Schedule circle = schedule;
+  circle.tasks[0].after = {1};
+  EXPECT_NE(joined(verify_alone(circle, 4)).find("circle"), std::string::npos);
+  EXPECT_NE(joined(verify_alone(circle, 4)).find("rank 2 task 1 'loss forward'"), std::string::npos)
+      << joined(verify_alone(circle, 4));
+  Schedule leak = schedule;
+  leak.tasks[1].releases.clear();
+  EXPECT_NE(joined(verify_alone(leak, 4)).find("released 0 times"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace expedite::schedule
