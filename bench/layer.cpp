@@ -91,9 +91,11 @@ class Layer {
   }
 
   [[nodiscard]] std::unique_ptr<model::Engine> engine(const schedule::EpPlan& plan) {
-    return std::make_unique<model::Engine>(
-        parameters_, grid_, pool_,
-        model::EngineOptions{.threads = options_.threads, .ep_plan = plan, .traced_steps = 1});
+    return std::make_unique<model::Engine>(parameters_, grid_, pool_,
+                                           model::EngineOptions{.threads = options_.threads,
+                                                                .ep_plan = plan,
+                                                                .layer_builder = options_.builder,
+                                                                .traced_steps = 1});
   }
 
   void run(model::Engine& engine) {

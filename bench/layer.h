@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "expedite/comm/process_grid.h"
+#include "expedite/schedule/builders.h"
 #include "expedite/schedule/ep_plan.h"
 #include "expedite/tensor/dtype.h"
 
@@ -23,6 +24,7 @@ struct LayerBenchOptions {
   DType dtype = DType::bf16;
   double zipf = 0.0;     // exponent of the experts' popularity; 0: even
   bool training = true;  // false: forward only
+  const schedule::Builder* builder = &schedule::layer_builders().front();
 
   std::vector<int> chunks = {1, 2, 4};
   std::vector<schedule::ChunkPipeline> pipelines = {schedule::ChunkPipeline::continuous};

@@ -36,6 +36,7 @@ struct LayerOptions {
   std::vector<std::string> pipelines = {"continuous"};
   std::vector<std::string> dispatchers;
   std::vector<std::string> recompute = {"no"};
+  std::string schedule = std::string(schedule::layer_builders().front().name);
 };
 
 std::vector<std::string> pipeline_names() {
@@ -93,6 +94,9 @@ void add_contenders(CLI::App& command, LayerOptions& options) {
 
 void add_measurement(CLI::App& command, LayerOptions& options) {
   bench::LayerBenchOptions& o = options.bench;
+  one_of(command.add_option("--schedule", options.schedule, "What builds the layer's tasks"),
+         names_of(schedule::layer_builders()))
+      ->capture_default_str();
   whole_number(command.add_option("--rounds", o.rounds, "Times that each contender has its turn"), 1,
                kMostRounds)
       ->capture_default_str();
@@ -112,6 +116,7 @@ void add_measurement(CLI::App& command, LayerOptions& options) {
 void interpret(LayerOptions& options) {
   bench::LayerBenchOptions& o = options.bench;
   o.dtype = options.dtype == "f32" ? DType::f32 : DType::bf16;
+  o.builder = find_builder(schedule::layer_builders(), options.schedule);
   o.chunks.clear();
   for (const std::string& count : options.chunks) {
     if (count == kAutomatic) {

@@ -8,6 +8,7 @@
 #include "expedite/comm/collectives.h"
 #include "expedite/comm/grid_layout.h"
 #include "expedite/comm/machine.h"
+#include "expedite/runtime/agreement.h"
 #include "expedite/schedule/verify.h"
 
 namespace expedite::model {
@@ -46,25 +47,30 @@ void Engine::watch_wait(std::chrono::duration<double> waited, const std::string&
   }
 }
 
-void Engine::prepare(const StepShape& shape, Build build) {
-  const std::pair wanted(shape, build);
+void Engine::prepare(const StepShape& shape, const schedule::Builder& builder) {
+  const Prepared wanted(shape, &builder);
   if (prepared_ == wanted) {
     return;
   }
-  if (std::find(verified_.begin(), verified_.end(), wanted) == verified_.end()) {
+  const auto build = [&](int rank) { return schedule::build(builder, runner_.spec(rank, shape)); };
+  const auto require_sound = [](const std::vector<std::string>& faults) {
+    require(faults.empty(), "the schedule of the step is unsound: {}", fmt::join(faults, "; "));
+  };
+  spec_ = runner_.spec(grid_.rank(), shape);
+  schedule_ = build(grid_.rank());
+  if (std::ranges::find(verified_, wanted) == verified_.end()) {
+    require_sound(schedule::verify_alone(schedule_, grid_.size()));
+    runtime::require_agreement(grid_.world(), schedule_);
     if (grid_.rank() == 0) {  // builders are pure: one rank can see what all ranks will do
       std::vector<schedule::Schedule> all;
       for (int rank = 0; rank < grid_.size(); ++rank) {
-        all.push_back(build(runner_.spec(rank, shape)));
+        all.push_back(build(rank));
       }
-      const std::vector<std::string> faults = schedule::verify(all);
-      require(faults.empty(), "the schedule of the step is unsound: {}", fmt::join(faults, "; "));
+      require_sound(schedule::verify(all));
     }
     verified_.push_back(wanted);
   }
   prepared_ = wanted;
-  spec_ = runner_.spec(grid_.rank(), shape);
-  schedule_ = build(spec_);
 }
 
 void Engine::execute(const StepRunner::Input& input, const StepOptions& options) {
@@ -80,14 +86,14 @@ void Engine::execute(const StepRunner::Input& input, const StepOptions& options)
 }
 
 StepResult Engine::run(const StepShape& shape, const StepRunner::Input& input, const StepOptions& options) {
-  prepare(shape, schedule::build_train_step);
+  prepare(shape, shape.training ? *options_.builder : schedule::step_builders().front());
   execute(input, options);
   return runner_.result();
 }
 
 void Engine::run_moe_layer(const StepShape& shape, const StepRunner::Input& input, const StepOptions& options,
                            const StepRunner::Boundary& boundary) {
-  prepare(shape, schedule::build_moe_layer_step);
+  prepare(shape, *options_.layer_builder);
   runner_.set_boundary(boundary);
   execute(input, options);
 }

@@ -14,12 +14,16 @@
 #include "expedite/comm/request.h"
 #include "expedite/model/step.h"
 #include "expedite/runtime/executor.h"
+#include "expedite/schedule/builders.h"
 
 namespace expedite::model {
 
 struct EngineOptions {
   int threads = 1;  // cores of the compute stream
   schedule::EpPlan ep_plan = {};
+  /// Of training steps; those of evaluation are the first builder's. They must outlive the engine.
+  const schedule::Builder* builder = &schedule::step_builders().front();
+  const schedule::Builder* layer_builder = &schedule::layer_builders().front();
   double collective_timeout_s =
       300.0;             // a communication that takes longer ends the job with a report; 0: no limit
   int traced_steps = 0;  // how many of the latest steps' events are kept
@@ -49,8 +53,10 @@ class Engine {
   [[nodiscard]] const schedule::Schedule& schedule() const { return schedule_; }
 
  private:
-  using Build = schedule::Schedule (*)(const schedule::StepSpec&);
-  void prepare(const StepShape& shape, Build build);
+  using Prepared = std::pair<StepShape, const schedule::Builder*>;
+  /// Builds the schedule. The first time, every rank verifies its own, the ranks compare what of it must
+  /// meet, and rank 0 verifies all as it would build them, which also tells deadlocks through several ranks.
+  void prepare(const StepShape& shape, const schedule::Builder& builder);
   void execute(const StepRunner::Input& input, const StepOptions& options);
   /// Meanwhile, in communication outside of steps: answers other ranks, and ends the job after the time
   /// limit.
@@ -63,8 +69,8 @@ class Engine {
   std::unique_ptr<runtime::Executor> executor_;
   comm::ControlChannel control_;
   comm::WaitHook wait_hook_;
-  std::vector<std::pair<StepShape, Build>> verified_;
-  std::optional<std::pair<StepShape, Build>> prepared_;
+  std::vector<Prepared> verified_;
+  std::optional<Prepared> prepared_;
   schedule::StepSpec spec_;
   schedule::Schedule schedule_;
 };

@@ -1,14 +1,12 @@
 #include "expedite/model/step_case.h"
 
-#include "expedite/schedule/train_step.h"
-
 namespace expedite::model {
 
 std::vector<schedule::Schedule> build_schedules(const StepCase& step) {
   std::vector<schedule::Schedule> schedules;
   for (int rank = 0; rank < step.ranks(); ++rank) {
-    schedules.push_back(schedule::build_train_step(
-        step_spec(step.config, step.dtype, step.plan, step.placement, rank, step.shape)));
+    schedules.push_back(schedule::build(
+        *step.builder, step_spec(step.config, step.dtype, step.plan, step.placement, rank, step.shape)));
   }
   return schedules;
 }

@@ -8,6 +8,7 @@
 #include "expedite/model/balance.h"
 #include "expedite/model/config.h"
 #include "expedite/model/step_spec.h"
+#include "expedite/schedule/builders.h"
 #include "expedite/schedule/schedule.h"
 
 namespace expedite::model {
@@ -17,6 +18,7 @@ struct StepCase {
   ModelConfig config;
   DType dtype = DType::bf16;
   schedule::EpPlan plan;
+  const schedule::Builder* builder = &schedule::step_builders().front();
   comm::Placement placement;
   StepShape shape;
   std::int64_t sequence_length = 0;  // of which a micro-batch holds several

@@ -1,4 +1,5 @@
-// The orders behind stage_order(), one per kind and file. Shapes are legal.
+// The orders behind stage_order(), one per kind and file, with a line each in pipeline_order.cpp. Shapes are
+// legal.
 #pragma once
 
 #include <vector>

@@ -20,7 +20,17 @@ std::string multiples_of_stages(const PipelineShape& shape) {
       below + shape.stages);
 }
 
+std::string without_virtual_stages(const PipelineShape& shape) {
+  return shape.virtual_stages == 1
+             ? std::string()
+             : fmt::format("{} has no virtual stages: take 1, not {}, or interleaved_1f1b or adaptive_pipe",
+                           name_of(shape.kind), shape.virtual_stages);
+}
+
 std::string dualpipe_problem(const PipelineShape& shape) {
+  if (std::string problem = without_virtual_stages(shape); !problem.empty()) {
+    return problem;
+  }
   if (shape.stages % 2 != 0) {
     return fmt::format("dualpipe needs an even number of stages, not {}: take {} or {}", shape.stages,
                        std::max(2, shape.stages - 1), shape.stages + 1);
@@ -32,22 +42,46 @@ std::string dualpipe_problem(const PipelineShape& shape) {
   return {};
 }
 
+bool whole_rounds(const PipelineShape& shape) {
+  return shape.micro_batches % shape.stages == 0;
+}
+
+std::string interleaved_problem(const PipelineShape& shape) {
+  if (shape.virtual_stages < 2) {
+    return "interleaved_1f1b needs at least 2 virtual stages; with one it is 1f1b";
+  }
+  return whole_rounds(shape) ? std::string() : multiples_of_stages(shape);
+}
+
+std::string adaptive_problem(const PipelineShape& shape) {
+  return shape.virtual_stages == 1 || whole_rounds(shape) ? std::string() : multiples_of_stages(shape);
+}
+
+/// One line per kind.
+struct KindOfPipeline {
+  PipelineKind kind;
+  std::string_view name;
+  std::string (*problem)(const PipelineShape& shape);  // each size is at least 1
+  std::vector<Action> (*order)(const PipelineShape& shape, int stage);
+};
+constexpr std::array kKinds = {
+    KindOfPipeline{PipelineKind::one_f_one_b, "1f1b", without_virtual_stages, one_f_one_b_order},
+    KindOfPipeline{PipelineKind::interleaved, "interleaved_1f1b", interleaved_problem, interleaved_order},
+    KindOfPipeline{PipelineKind::zero_bubble_h1, "zero_bubble_h1", without_virtual_stages,
+                   zero_bubble_h1_order},
+    KindOfPipeline{PipelineKind::dualpipe, "dualpipe", dualpipe_problem, dualpipe_order},
+    KindOfPipeline{PipelineKind::adaptive_pipe, "adaptive_pipe", adaptive_problem, adaptive_pipe_order},
+};
+static_assert(kKinds.size() == kPipelineKinds.size());
+
+const KindOfPipeline& of(PipelineKind kind) {
+  return *std::ranges::find(kKinds, kind, &KindOfPipeline::kind);
+}
+
 }  // namespace
 
 std::string_view name_of(PipelineKind kind) {
-  switch (kind) {
-    case PipelineKind::one_f_one_b:
-      return "1f1b";
-    case PipelineKind::interleaved:
-      return "interleaved_1f1b";
-    case PipelineKind::zero_bubble_h1:
-      return "zero_bubble_h1";
-    case PipelineKind::dualpipe:
-      return "dualpipe";
-    case PipelineKind::adaptive_pipe:
-      return "adaptive_pipe";
-  }
-  return "?";
+  return of(kind).name;
 }
 
 std::optional<PipelineKind> parse_pipeline_kind(std::string_view name) {
@@ -70,23 +104,7 @@ std::string problem_of(const PipelineShape& shape) {
         "a pipeline of {} stages, {} virtual stages and {} micro-batches: each must be at least 1",
         shape.stages, shape.virtual_stages, shape.micro_batches);
   }
-  const bool whole_rounds = shape.micro_batches % shape.stages == 0;
-  switch (shape.kind) {
-    case PipelineKind::interleaved:
-      if (shape.virtual_stages < 2) {
-        return "interleaved_1f1b needs at least 2 virtual stages; with one it is 1f1b";
-      }
-      return whole_rounds ? std::string() : multiples_of_stages(shape);
-    case PipelineKind::adaptive_pipe:
-      return shape.virtual_stages == 1 || whole_rounds ? std::string() : multiples_of_stages(shape);
-    default:
-      break;
-  }
-  if (shape.virtual_stages != 1) {
-    return fmt::format("{} has no virtual stages: take 1, not {}, or interleaved_1f1b or adaptive_pipe",
-                       name_of(shape.kind), shape.virtual_stages);
-  }
-  return shape.kind == PipelineKind::dualpipe ? dualpipe_problem(shape) : std::string();
+  return of(shape.kind).problem(shape);
 }
 
 std::vector<Action> stage_order(const PipelineShape& shape, int stage) {
@@ -94,19 +112,7 @@ std::vector<Action> stage_order(const PipelineShape& shape, int stage) {
   require(problem.empty(), "{}", problem);
   require(stage >= 0 && stage < shape.stages, "stage {} of a pipeline whose stages are 0 to {}", stage,
           shape.stages - 1);
-  switch (shape.kind) {
-    case PipelineKind::one_f_one_b:
-      return one_f_one_b_order(shape, stage);
-    case PipelineKind::interleaved:
-      return interleaved_order(shape, stage);
-    case PipelineKind::zero_bubble_h1:
-      return zero_bubble_h1_order(shape, stage);
-    case PipelineKind::dualpipe:
-      return dualpipe_order(shape, stage);
-    case PipelineKind::adaptive_pipe:
-      return adaptive_pipe_order(shape, stage);
-  }
-  return {};
+  return of(shape.kind).order(shape, stage);
 }
 
 int parts_of(const PipelineShape& shape) {

@@ -188,8 +188,10 @@ class PipelineBuilder {
     } else {
       held.releases = {key};
     }
-    Work work = {
-        .op = op, .pass = message.gradient ? Pass::input_grad : Pass::forward, .chunk = message.part};
+    Work work = {.op = op,
+                 .pass = message.gradient ? Pass::input_grad : Pass::forward,
+                 .chunk = message.part,
+                 .piece = Piece::part};
     if (ready >= 0) {
       work.after = {ready};
     }
@@ -237,7 +239,7 @@ class PipelineBuilder {
     }
     std::ranges::sort(held, {}, &Items::first);
     for (const Items& items : held) {
-      for (int item = items.first; item < items.end; ++item) {
+      for (int item = items.first; step_.update && item < items.end; ++item) {
         update(item, ready);
       }
     }
@@ -291,6 +293,11 @@ void check(const PipelineSpec& spec) {
           spec.shape.stages);
   require(spec.mtp_layers >= 0 && spec.mtp_layers <= spec.step.layers(),
           "{} layers of multi-token prediction among {} layers", spec.mtp_layers, spec.step.layers());
+  require(
+      !spec.step.batch_aux_loss || parts == 1,
+      "an auxiliary loss over the whole batch needs all layers of the model on one stage, not {} parts: take "
+      "one over each sequence",
+      parts);
   require(spec.recompute_every >= 1, "one of {} layers cannot be recomputed: take at least 1",
           spec.recompute_every);
   require(spec.shape.kind != PipelineKind::dualpipe || !(spec.sharded_gradients || spec.sharded_weights),

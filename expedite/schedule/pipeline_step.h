@@ -26,8 +26,8 @@ enum class LayerRecompute : std::uint8_t {
 struct PipelineSpec {
   PipelineShape shape;
   int stage = 0;
-  /// Of this rank, with all layers of the model in `sparse` and six groups; `micro_batches`, `training`,
-  /// `batch_aux_loss` and `update` are not read.
+  /// Of this rank, with all layers of the model in `sparse` and six groups; `micro_batches` and `training`
+  /// are not read, and `batch_aux_loss` needs a model in one part.
   StepSpec step;
   int mtp_layers = 0;  // multi-token prediction: the last ones of `sparse`
   /// parts_of(shape) + 1 of them: part q holds items [bounds[q], bounds[q + 1]), at least one, where item 0
@@ -57,8 +57,8 @@ struct PipelineSpec {
 /// Activations that pass a layer of multi-token prediction take those of the main model along: the message is
 /// as large again. Gradients of a layer are reduced when its last micro-batch's are there, or
 /// every micro-batch's. Sends and receives
-/// bear as `chunk` the part that they are for. Throws Error for shapes that problem_of() rejects, and for a
-/// spec that does not fit together.
+/// bear the part that they are for (Piece::part). Throws Error for shapes that problem_of() rejects, and for
+/// a spec that does not fit together.
 [[nodiscard]] Schedule build_pipeline_step(const PipelineSpec& spec);
 
 }  // namespace expedite::schedule

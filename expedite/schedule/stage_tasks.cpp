@@ -113,7 +113,7 @@ void StageTasks::layer_forward(int layer) {
   attention_forward(writer_, layer,
                     recompute == LayerRecompute::none ? AttentionKept::all : AttentionKept::input);
   if (sparse(layer)) {
-    MoeLayer(writer_, forget ? plan_->forgetful : plan_->step, layer).forward(hooks());
+    last_router_ = MoeLayer(writer_, forget ? plan_->forgetful : plan_->step, layer).forward(hooks());
   } else {
     dense_forward(writer_, layer, !forget);
   }
@@ -121,6 +121,12 @@ void StageTasks::layer_forward(int layer) {
 
 /// With all its gradients, of the head's weights too.
 void StageTasks::loss(const Items& items) {
+  const StepSpec& step = chunked_.step;
+  if (step.batch_aux_loss && last_router_ >= 0 && step.group_size(kWorldGroup) > 1) {
+    loads_[writer_.micro_batch()] =
+        writer_.communicate({.op = Op::loads, .after = {last_router_}}, step.expert_parallel_stream,
+                            Collective::all_gather, kWorldGroup);
+  }
   Held held = {.acquires = {{Role::grad_hidden, layers()}}, .releases = {{Role::hidden, layers()}}};
   for (int layer = std::max(layers() - spec_.mtp_layers, items.first - 1); layer < layers(); ++layer) {
     held.uses.push_back({Role::hidden, layer});  // the head predicts from these too
@@ -161,8 +167,11 @@ void StageTasks::layer_backward(int layer, bool weight_grads) {
     recompute(layer);
   }
   if (sparse(layer)) {
-    const TaskId experts =
-        MoeLayer(writer_, plan_->step, layer).backward({.hooks = hooks(), .weight_grads = weight_grads});
+    MoeBackward context{.hooks = hooks(), .weight_grads = weight_grads};
+    if (const auto loads = loads_.find(writer_.micro_batch()); loads != loads_.end()) {
+      context.router_after = {loads->second};
+    }
+    const TaskId experts = MoeLayer(writer_, plan_->step, layer).backward(context);
     if (weight_grads) {
       expert_weight_grads(layer, experts);
     }

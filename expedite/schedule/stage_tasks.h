@@ -73,6 +73,8 @@ class StageTasks {
   Events events_;
   int filler_ = -1;  // the layer whose attention weight gradients wait for an exchange to run under
   std::map<int, TaskId> losses_;  // by micro-batch
+  TaskId last_router_ = -1;       // of the micro-batch that goes forward
+  std::map<int, TaskId> loads_;   // by micro-batch: what the routers' gradients wait for
   std::vector<TaskId> gathered_;  // weights of the next item of the action
   TaskId begun_ = -1;             // the latest compute task before the action
   TaskId first_ = -1;             // of the action

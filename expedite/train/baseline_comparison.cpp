@@ -21,6 +21,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kWarmUpSteps = 2;
 
 TrainConfig with_baseline_plan(TrainConfig config) {
+  config.parallel.schedule = &schedule::step_builders().front();
   config.parallel.ep_plan = baseline_plan();
   return config;
 }

@@ -199,7 +199,7 @@ class Assigner {
   }
 
   template <typename Enum>
-  requires std::is_enum_v<Enum>
+  requires std::is_enum_v<Enum> || std::is_pointer_v<Enum>
   bool read(const Field&, const YAML::Node& value, Enum& slot) {
     for (const auto& entry : enum_names(slot)) {
       if (value.IsScalar() && entry.name == value.Scalar()) {

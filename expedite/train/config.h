@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "expedite/kernels/bf16_products.h"
+#include "expedite/schedule/builders.h"
 #include "expedite/schedule/ep_plan.h"
 #include "expedite/tensor/dtype.h"
 
@@ -65,6 +66,7 @@ struct TrainConfig {
   struct Parallel {
     std::int64_t ranks = 0;                 // to start; 0: one
     std::int64_t expert_parallel_size = 0;  // 0: all ranks
+    const schedule::Builder* schedule = &schedule::step_builders().front();
     EpPlan ep_plan;
     bool operator==(const Parallel&) const = default;
   } parallel;

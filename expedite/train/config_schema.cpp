@@ -45,6 +45,8 @@ constexpr Field kFields[] = {
      "Ranks to start where neither `--ranks` nor `--lab` nor a launcher says how many; 0: one"},
     {"parallel.expert_parallel_size", [](TrainConfig& c) -> Slot { return &c.parallel.expert_parallel_size; },
      kNotNegative, "Ranks that share one set of experts (EP); 0: all ranks"},
+    {"parallel.schedule", [](TrainConfig& c) -> Slot { return &c.parallel.schedule; }, kAny,
+     "What builds a training step: micro-batches one after the other, or a forward beside a backward"},
     {"parallel.ep_plan.dispatcher", [](TrainConfig& c) -> Slot { return &c.parallel.ep_plan.dispatcher; },
      kAny, "How tokens reach the ranks of their experts"},
     {"parallel.ep_plan.moe_num_chunks",
@@ -215,6 +217,16 @@ std::span<const EnumName<LoadBalancing>> enum_names(LoadBalancing) {
 }
 std::span<const EnumName<kernels::Bf16Products>> enum_names(kernels::Bf16Products) {
   return kBf16Products;
+}
+std::span<const EnumName<const schedule::Builder*>> enum_names(const schedule::Builder*) {
+  static const std::vector<EnumName<const schedule::Builder*>> kBuilders = [] {
+    std::vector<EnumName<const schedule::Builder*>> names;
+    for (const schedule::Builder& builder : schedule::step_builders()) {
+      names.push_back({&builder, builder.name});
+    }
+    return names;
+  }();
+  return kBuilders;
 }
 
 std::string legal_values(const Field& field) {

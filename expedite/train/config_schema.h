@@ -14,9 +14,10 @@
 namespace expedite::train {
 
 /// Where a field's value lives; the alternative is the field's type.
-using Slot = std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<std::string>*,
-                          nlohmann::json*, ChunkCount*, DType*, Dispatcher*, schedule::ChunkPipeline*,
-                          schedule::MoeRecompute*, LoadBalancing*, kernels::Bf16Products*>;
+using Slot =
+    std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<std::string>*, nlohmann::json*,
+                 ChunkCount*, DType*, Dispatcher*, schedule::ChunkPipeline*, schedule::MoeRecompute*,
+                 LoadBalancing*, kernels::Bf16Products*, const schedule::Builder**>;
 
 /// What a number may be.
 struct Range {
@@ -41,7 +42,8 @@ struct Field {
 
 inline constexpr std::string_view kAutomatic = "auto";
 
-/// The names of an enumeration's values, in the order of the values that the schema allows.
+/// The names of an enumeration's values (or of what is registered), in the order of the values that the
+/// schema allows.
 template <typename Enum>
 struct EnumName {
   Enum value;
@@ -53,6 +55,7 @@ struct EnumName {
 [[nodiscard]] std::span<const EnumName<schedule::MoeRecompute>> enum_names(schedule::MoeRecompute);
 [[nodiscard]] std::span<const EnumName<LoadBalancing>> enum_names(LoadBalancing);
 [[nodiscard]] std::span<const EnumName<kernels::Bf16Products>> enum_names(kernels::Bf16Products);
+[[nodiscard]] std::span<const EnumName<const schedule::Builder*>> enum_names(const schedule::Builder*);
 
 template <typename Enum>
 [[nodiscard]] std::string enum_name(Enum value) {

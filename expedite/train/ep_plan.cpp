@@ -24,10 +24,14 @@ schedule::Dispatcher dispatcher_of(Dispatcher dispatcher) {
   return schedule::Dispatcher::alltoall;
 }
 
+/// Not where the schedule takes layers whole.
+bool chooses_chunks(const TrainConfig& config) {
+  return config.parallel.ep_plan.moe_num_chunks.automatic && config.parallel.schedule->chunks;
+}
+
 /// Where nothing travels, one chunk of the simplest dispatcher is best.
 bool leaves_choice(const TrainConfig& config, const comm::GridLayout& layout) {
-  const TrainConfig::EpPlan& wanted = config.parallel.ep_plan;
-  return (wanted.dispatcher == Dispatcher::automatic || wanted.moe_num_chunks.automatic) &&
+  return (config.parallel.ep_plan.dispatcher == Dispatcher::automatic || chooses_chunks(config)) &&
          layout.expert_parallel_size() > 1;
 }
 
@@ -46,7 +50,7 @@ void choose(const TrainConfig& config, const model::ModelConfig& model, const co
       spdlog::info("dispatcher {}", choice.reason);
     }
   }
-  if (wanted.moe_num_chunks.automatic) {
+  if (chooses_chunks(config)) {
     const cost::ExpertLayer layer = model::expert_layer(model, placement, rank, config.dtype, tokens, plan);
     measure(cost::products_of(layer));
     const cost::ChunkChoice choice = cost::choose_chunks(cluster, layer);

@@ -5,7 +5,6 @@
 #include "expedite/base/error.h"
 #include "expedite/model/engine.h"
 #include "expedite/model/step_spec.h"
-#include "expedite/schedule/train_step.h"
 #include "expedite/schedule/verify.h"
 #include "expedite/text/tokenizer_files.h"
 #include "expedite/train/batches.h"
@@ -34,8 +33,9 @@ std::int64_t bytes_of(model::Parameters& shapes, model::State state) {
 
 std::int64_t step_bytes(const TrainConfig& config, const model::ModelConfig& model,
                         const comm::Placement& placement, int rank, bool training) {
-  // The second micro-batch finds what the first has left; further ones find the same.
-  constexpr std::int64_t kTelling = 2;
+  // The second micro-batch finds what the first has left, or is under way beside it; further ones find the
+  // same.
+  constexpr std::int64_t kTelling = 4;
   const std::int64_t micro_batches = micro_batch_count(
       config.train.global_batch_size, config.train.micro_batch_size, placement.layout.world_size());
   const model::StepShape shape = {
@@ -45,8 +45,9 @@ std::int64_t step_bytes(const TrainConfig& config, const model::ModelConfig& mod
       .tokens = config.train.micro_batch_size * config.data.seq_length};
   schedule::EpPlan plan = plan_as_asked(config);
   plan.taper();
+  const schedule::Builder& builder = training ? *config.parallel.schedule : schedule::step_builders().front();
   return schedule::forecast_memory(
-             schedule::build_train_step(model::step_spec(model, config.dtype, plan, placement, rank, shape)))
+             schedule::build(builder, model::step_spec(model, config.dtype, plan, placement, rank, shape)))
       .total_peak;
 }
 

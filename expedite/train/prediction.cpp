@@ -15,6 +15,29 @@
 
 namespace expedite::train {
 
+namespace {
+
+/// The experts' plan is left open.
+model::StepCase open_case(const TrainConfig& config, const comm::Placement& placement) {
+  const int ranks = placement.layout.world_size();
+  const std::int64_t micro_batches =
+      micro_batch_count(config.train.global_batch_size, config.train.micro_batch_size, ranks);
+  model::StepCase step{
+      .config = model_of(config, text::make_tokenizer(tokenizer_choice(config))->vocab_size()),
+      .dtype = config.dtype,
+      .builder = config.parallel.schedule,
+      .placement = placement,
+      .sequence_length = config.data.seq_length,
+      .balance = balance_options(config.moe)};
+  std::ranges::for_each(step.config.notes, warn_once);
+  step.shape = {.micro_batches = static_cast<int>(micro_batches),
+                .batch_aux_loss = step.balance.aux_loss == model::AuxLoss::batch,
+                .tokens = config.train.global_batch_size * config.data.seq_length / ranks / micro_batches};
+  return step;
+}
+
+}  // namespace
+
 model::StepCase step_case(const TrainConfig& config, const cost::Cluster& cluster) {
   const auto ranks = static_cast<int>(cluster.ranks());
   const std::int64_t wanted = config.parallel.expert_parallel_size;
@@ -23,19 +46,16 @@ model::StepCase step_case(const TrainConfig& config, const cost::Cluster& cluste
   require(threads == 0 || threads == cluster.devices.front().cores,
           "runtime.threads_per_rank = {}, but the cluster {} was measured with {} cores of each rank",
           threads, cluster.name, cluster.devices.front().cores);
-  const std::int64_t micro_batches =
-      micro_batch_count(config.train.global_batch_size, config.train.micro_batch_size, ranks);
-  model::StepCase step{
-      .config = model_of(config, text::make_tokenizer(tokenizer_choice(config))->vocab_size()),
-      .dtype = config.dtype,
-      .placement = comm::even_placement(layout, static_cast<int>(cluster.ranks_per_node)),
-      .sequence_length = config.data.seq_length,
-      .balance = balance_options(config.moe)};
-  std::ranges::for_each(step.config.notes, warn_once);
-  step.shape = {.micro_batches = static_cast<int>(micro_batches),
-                .batch_aux_loss = step.balance.aux_loss == model::AuxLoss::batch,
-                .tokens = config.train.global_batch_size * config.data.seq_length / ranks / micro_batches};
+  model::StepCase step =
+      open_case(config, comm::even_placement(layout, static_cast<int>(cluster.ranks_per_node)));
   step.plan = ep_plan(config, step.config, step.placement, cluster);
+  return step;
+}
+
+model::StepCase step_case(const TrainConfig& config, const comm::Placement& placement) {
+  model::StepCase step = open_case(config, placement);
+  step.plan = plan_as_asked(config);
+  step.plan.taper();
   return step;
 }
 

@@ -17,6 +17,9 @@ namespace expedite::train {
 /// from the cluster's rates. Throws Error where train() would, and when the ranks do not fit.
 [[nodiscard]] model::StepCase step_case(const TrainConfig& config, const cost::Cluster& cluster);
 
+/// The same without measurements: what the configuration leaves to them is at its simplest.
+[[nodiscard]] model::StepCase step_case(const TrainConfig& config, const comm::Placement& placement);
+
 struct Prediction {
   std::vector<schedule::Schedule> schedules;  // by rank, as train() runs them
   cost::Simulation simulation;                // with events

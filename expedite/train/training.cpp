@@ -151,6 +151,7 @@ Training::Training(const TrainConfig& config, const TrainingText& text, const co
       engine_(parameters_, grid, pool_,
               {.threads = threads_,
                .ep_plan = ep_plan_,
+               .builder = config.parallel.schedule,
                .collective_timeout_s = config.runtime.collective_timeout_s,
                .traced_steps = static_cast<int>(config.trace.steps)}) {
   if (grid.rank() == 0) {

@@ -53,10 +53,11 @@ const comm::ProcessGrid& lone_grid() {
 }
 
 Rig::Rig(const ModelConfig& config, DType dtype, const comm::ProcessGrid& grid, State state,
-         const schedule::EpPlan& plan)
+         const schedule::EpPlan& plan, const schedule::Builder& builder)
     : grid_(grid),
       parameters_(config, dtype, expert_shard(config, grid_), state, pool_),
-      engine_(parameters_, grid_, pool_, {.ep_plan = plan, .collective_timeout_s = 60.0}) {}
+      engine_(parameters_, grid_, pool_,
+              {.ep_plan = plan, .builder = &builder, .collective_timeout_s = 60.0}) {}
 
 void Rig::set_weights(const reference::Parameters& weights) {
   for (const CheckpointTensor& tensor : parameters_.tensors()) {

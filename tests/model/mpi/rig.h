@@ -27,7 +27,8 @@ class Rig {
  public:
   /// Collective over the grid's world, as is everything below that says nothing else.
   Rig(const ModelConfig& config, DType dtype, const comm::ProcessGrid& grid, State state = State::training,
-      const schedule::EpPlan& plan = {});
+      const schedule::EpPlan& plan = {},
+      const schedule::Builder& builder = schedule::step_builders().front());
 
   /// Sets this rank's weights (and masters). Not collective.
   void set_weights(const reference::Parameters& weights);
