@@ -27,6 +27,7 @@ void add_probe_command(CLI::App& app, Context& context);
 void add_bench_command(CLI::App& app, Context& context);
 void add_plan_command(CLI::App& app, Context& context);
 void add_simulate_command(CLI::App& app, Context& context);
+void add_schedule_command(CLI::App& app, Context& context);
 void add_validate_command(CLI::App& app, Context& context);
 void add_tokenize_command(CLI::App& app, Context& context);
 void add_config_command(CLI::App& app, Context& context);

@@ -9,6 +9,7 @@
 #include "expedite/base/read_text.h"
 #include "expedite/base/text.h"
 #include "expedite/cli/legal_values.h"
+#include "expedite/cli/usage.h"
 #include "expedite/plan/builtin_clusters.h"
 
 namespace expedite::cli {
@@ -53,6 +54,22 @@ plan::ExpertLoad expert_load(const PlanInputs& inputs, const plan::Transformer& 
 }
 
 }  // namespace
+
+void require_strategy_inputs(const PlanInputs& inputs, const std::string& strategy,
+                             const std::string& otherwise) {
+  std::vector<std::string> missing;
+  const auto need = [&](bool given, const char* option) {
+    if (!given) {
+      missing.emplace_back(option);
+    }
+  };
+  need(!inputs.model.empty(), "--model");
+  need(!inputs.cluster.empty(), "--cluster");
+  need(inputs.devices > 0, "--devices");
+  need(inputs.workload.global_batch > 0, "--global-batch");
+  need(!strategy.empty(), "--strategy");
+  require_usage(missing.empty(), "a strategy's step needs {} too; {}", fmt::join(missing, ", "), otherwise);
+}
 
 plan::CostContext make_context(const PlanInputs& inputs, const plan::Transformer& model) {
   const cost::Cluster cluster = plan::load_cluster(inputs.cluster, inputs.devices);

@@ -27,6 +27,10 @@ struct PlanInputs {
 /// `required`: model, cluster, devices and batch must be given.
 void add_plan_inputs(CLI::App& command, PlanInputs& inputs, bool required);
 
+/// Throws UsageError that names all that is missing of what a strategy's step needs; `otherwise` ends it.
+void require_strategy_inputs(const PlanInputs& inputs, const std::string& strategy,
+                             const std::string& otherwise);
+
 /// Throws Error naming the option and what is legal.
 [[nodiscard]] plan::CostContext make_context(const PlanInputs& inputs, const plan::Transformer& model);
 

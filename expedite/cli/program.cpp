@@ -73,6 +73,7 @@ void add_everything(CLI::App& app, Context& context) {
   add_bench_command(app, context);
   add_plan_command(app, context);
   add_simulate_command(app, context);
+  add_schedule_command(app, context);
   add_validate_command(app, context);
   add_tokenize_command(app, context);
   add_config_command(app, context);

@@ -37,24 +37,6 @@ void require_probed_cluster(const std::string& cluster) {
       cluster);
 }
 
-/// What is missing of a strategy's simulation, all at once.
-void require_strategy(const SimulateOptions& options) {
-  std::vector<std::string> missing;
-  const auto need = [&](bool given, const char* option) {
-    if (!given) {
-      missing.emplace_back(option);
-    }
-  };
-  need(!options.inputs.model.empty(), "--model");
-  need(!options.inputs.cluster.empty(), "--cluster");
-  need(options.inputs.devices > 0, "--devices");
-  need(options.inputs.workload.global_batch > 0, "--global-batch");
-  need(!options.strategy.empty(), "--strategy");
-  require_usage(missing.empty(),
-                "a strategy's simulation needs {} too; a training run's is CONFIG --cluster FILE",
-                fmt::join(missing, ", "));
-}
-
 int run_simulate(const SimulateOptions& options) {
   initialize_logging(0, 1);
   if (!options.training.config.empty()) {
@@ -64,7 +46,7 @@ int run_simulate(const SimulateOptions& options) {
     training.json = options.json;
     return simulate_training(training, options.inputs.cluster);
   }
-  require_strategy(options);
+  require_strategy_inputs(options.inputs, options.strategy, "a training run's is CONFIG --cluster FILE");
   const plan::Transformer model = plan::load_transformer(options.inputs.model);
   const plan::CostContext context = make_context(options.inputs, model);
   const plan::Strategy strategy = legal_strategy(options.inputs, model, "--strategy", options.strategy);

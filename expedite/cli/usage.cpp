@@ -26,6 +26,7 @@ std::optional<std::string_view> command_meant_by(std::string_view name) {
       {"bench", {"benchmark", "perf", "speed"}},
       {"plan", {"search", "tune", "autotune", "optimize", "estimate"}},
       {"simulate", {"sim", "predict", "trace"}},
+      {"schedule", {"tasks", "actions", "dump-schedule", "print-schedule"}},
       {"config", {"configuration", "keys", "options", "schema", "settings"}},
       {"help", {"usage", "man"}}};
   for (const Meaning& meaning : kMeanings) {
