@@ -46,7 +46,8 @@ std::vector<std::string> names_of(std::span<const Builder> builders) {
 
 Schedule build(const Builder& builder, const StepSpec& spec) {
   require(builder.chunks || spec.ep_plan.chunking.chunks == 1,
-          "schedule {} takes layers whole, whose exchanges other micro-batches hide: take one chunk, not {}",
+          "schedule {} takes layers whole, whose exchanges other micro-batches hide: take one chunk "
+          "(moe_num_chunks: 1), not {}",
           builder.name, spec.ep_plan.chunking.chunks);
   require(builder.evaluation || spec.training,
           "schedule {} is of training steps: there is no backward in evaluation", builder.name);

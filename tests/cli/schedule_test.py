@@ -73,7 +73,7 @@ class Schedule(harness.Case):
             ((config, "--ranks", 3), "expert", 1),
             ((config, "--ranks", 4, "--nodes", 3), "--nodes 3", 2),
             ((config, "--ranks", 2, "--rank", 2), "--rank 2", 2),
-            ((config, "--ranks", 2, *chunks), "take one chunk, not 4", 1),
+            ((config, "--ranks", 2, *chunks), "take one chunk (moe_num_chunks: 1), not 4", 1),
             ((config, "--ranks", 2, "--set", "parallel.schedule=1f1b"), "train_step or overlapped_1f1b", 1),
         ):
             process = self.schedule(*arguments, status=status)
@@ -92,6 +92,17 @@ class Schedule(harness.Case):
         order = [event["args"]["micro_batch"] for event in sorted(events, key=lambda each: each.get("ts", 0))
                  if event["ph"] == "X" and event["pid"] == 0 and event["tid"] == 0 and "micro_batch" in event["args"]]
         self.assertGreater(sum(a != b for a, b in zip(order, order[1:], strict=False)), 6)  # by turns
+
+    def test_ranks_of_unlike_configurations_are_told(self):
+        config = self.write_config()
+        unlike = ("train", config, "--set", "parallel.ep_plan.moe_num_chunks=2")
+        process = self.start("-n", 1, harness.PROGRAM, "train", config, ":", "-n", 1, harness.PROGRAM, *unlike,
+                             program=("mpirun",))  # fmt: skip
+        self.assertNotEqual(process.wait(), 0)
+        self.assertRegex(process.stderr, r"number 2 among the collectives of group ep on stream intra is task \d+ 'L0 mb0 "
+                                         r"dispatch forward' \(all_to_all\) on rank 0, but task \d+ 'L0 mb0 c0 dispatch")  # fmt: skip
+        self.assertEqual(self.metrics(), [])  # no step has run
+        self.assert_nothing_left(process)
 
 
 if __name__ == "__main__":

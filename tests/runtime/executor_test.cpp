@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "expedite/base/error.h"
+#include "expedite/schedule/builders.h"
 #include "tests/runtime/scripted_runner.h"
 #include "tests/schedule/random_schedule.h"
+#include "tests/schedule/step_specs.h"
 
 namespace expedite::runtime {
 namespace {
@@ -383,6 +385,32 @@ TEST(BufferTable, KeepsToWhatTheTaskNames) {
   store.release(0, task);
   EXPECT_THROW((void)window[0], Error);
   EXPECT_EQ(pool.current_bytes(), 0);
+}
+
+// On one rank of a job of one node and of two, with streams, buffers and messages as builders make them.
+TEST(Executor, RunsWhatEveryRegisteredBuilderBuilds) {
+  for (const auto builders : {schedule::step_builders(), schedule::layer_builders()}) {
+    for (const schedule::Builder& builder : builders) {
+      for (const std::vector<int>& nodes : {std::vector<int>{4}, std::vector<int>{2, 2}}) {
+        schedule::StepSpec spec = schedule::spec_of(1, 4, 4, {true, true}, nodes);
+        spec.micro_batches = 3;
+        spec.ep_plan.dispatcher = schedule::Dispatcher::hierarchical_dedup;
+        const Schedule built = build(builder, spec);
+        MemoryPool pool;
+        Executor executor(pool, {});
+        std::atomic<std::size_t> ran = 0;
+        ScriptedRunner runner;
+        runner.on_run = [&](const Task&, BufferTable&) { ++ran; };
+        runner.on_start = [&](const Task&, BufferTable&) -> std::unique_ptr<PendingCommunication> {
+          ++ran;
+          return nullptr;
+        };
+        executor.run(built, runner);
+        EXPECT_EQ(ran, built.tasks.size()) << builder.name;
+        EXPECT_EQ(pool.current_bytes(), 0) << builder.name;
+      }
+    }
+  }
 }
 
 }  // namespace

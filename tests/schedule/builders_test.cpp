@@ -103,10 +103,10 @@ TEST(Builders, SayWhatTheyCannotBuild) {
   const Builder& overlapped = *find_builder(step_builders(), "overlapped_1f1b");
   StepSpec spec = spec_of(0, 2, 2, {true});
   spec.ep_plan.chunking.chunks = 4;
-  EXPECT_EQ(error_of([&] { (void)build(overlapped, spec); }),
-            "schedule overlapped_1f1b takes layers whole, whose exchanges other micro-batches hide: take one "
-            "chunk, "
-            "not 4");
+  EXPECT_EQ(
+      error_of([&] { (void)build(overlapped, spec); }),
+      "schedule overlapped_1f1b takes layers whole, whose exchanges other micro-batches hide: take one chunk "
+      "(moe_num_chunks: 1), not 4");
   spec.ep_plan.chunking.chunks = 1;
   spec.training = false;
   EXPECT_NE(error_of([&] { (void)build(overlapped, spec); }).find("training steps"), std::string::npos);
