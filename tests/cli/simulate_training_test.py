@@ -45,6 +45,13 @@ class SimulateTraining(harness.Case):
 
         alone = self.start_and_wait("simulate", config, "--cluster", cluster)
         self.assertRegex(alone.stdout, r"step, ms +[0-9.]+\n")
+        beside = ("--set", "parallel.schedule=overlapped_1f1b", "--set", "parallel.ep_plan.moe_num_chunks=1")
+        self.start_and_wait("simulate", config, *beside, "--cluster", cluster, "--trace", "beside.json")
+        self.start_and_wait("schedule", config, *beside, "--ranks", 2, "--json", "beside_tasks.json")
+        events = json.loads((self.folder / "beside.json").read_text())["traceEvents"]
+        (schedule,) = json.loads((self.folder / "beside_tasks.json").read_text())["schedules"]
+        self.assertEqual(sorted(e["name"] for e in events if e["ph"] == "X" and e["pid"] == 0),
+                         sorted(task["label"] for task in schedule["tasks"]))  # fmt: skip
         other = self.start_and_wait("simulate", config, "--set", "model.config.num_hidden_layers=3", "--cluster", cluster,
                                     "--measured", self.run_folder(), status=1)  # fmt: skip
         self.assertIn("expert", other.stderr)
