@@ -13,9 +13,6 @@ namespace {
 using reference::Matrix;
 namespace fp64 = kernels::reference;
 
-const std::vector<DType> kFloats = {DType::bf16, DType::f32};
-const std::vector<std::string_view> kDirections = {"forward", "backward"};
-
 fp64::Problem problem_of(const CaseText& text) {
   const std::int64_t heads = text.sizes[1];
   const std::int64_t head_dim = text.sizes[2];

@@ -8,6 +8,10 @@
 
 namespace expedite::bench {
 
+/// What most kernels take.
+inline const std::vector<DType> kFloats = {DType::bf16, DType::f32};
+inline const std::vector<std::string_view> kDirections = {"forward", "backward"};
+
 struct CaseBuilder {
   CaseGrammar grammar;
   /// Throws Error where the line's numbers do not fit each other.

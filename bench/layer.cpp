@@ -70,7 +70,7 @@ class Layer {
   Layer(const LayerBenchOptions& options, const comm::ProcessGrid& grid)
       : options_(options),
         grid_(grid),
-        config_(model::parse_model_config(hugging_face_config(options), "bench layer")),
+        config_(architecture::parse_model_config(hugging_face_config(options), "bench layer")),
         parameters_(config_, options.dtype, model::expert_shard(config_, grid), model::State::gradients,
                     pool_) {
     parameters_.initialize(kSeed);
@@ -139,7 +139,7 @@ class Layer {
             options_.training};
   }
 
-  [[nodiscard]] const model::ModelConfig& config() const { return config_; }
+  [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] MemoryPool& pool() { return pool_; }
 
  private:
@@ -153,7 +153,7 @@ class Layer {
   const LayerBenchOptions& options_;
   const comm::ProcessGrid& grid_;
   MemoryPool pool_;
-  model::ModelConfig config_;
+  ModelConfig config_;
   model::Parameters parameters_;
   std::vector<Buffer> buffers_;
   TensorView input_;
@@ -295,7 +295,7 @@ void make_folder(const std::string& path) {
 
 /// The options with what is left to choose chosen, and why, on standard output: the dispatcher for the first
 /// number of chunks, the number of chunks for the first of everything else.
-LayerBenchOptions with_choices(const LayerBenchOptions& options, const model::ModelConfig& config,
+LayerBenchOptions with_choices(const LayerBenchOptions& options, const ModelConfig& config,
                                const comm::ProcessGrid& grid) {
   LayerBenchOptions chosen = options;
   if (!options.automatic && !options.automatic_chunks) {

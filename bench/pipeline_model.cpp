@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "expedite/architecture/buffer_bytes.h"
 #include "expedite/cost/layer_balance.h"
 
 namespace expedite::bench {
@@ -136,14 +137,10 @@ schedule::PipelineSpec SimulatedPipeline::spec_of(int stage) const {
   spec.step.relays = true;
   spec.step.sparse = sparse_;
   spec.step.tokens = 1024;  // 8192 on 8 ranks of tensor and sequence parallelism
-  spec.step.hidden_size = 7680;
-  spec.step.qkv_size = 7680;
-  spec.step.query_size = 2 * 7680;
-  spec.step.intermediate_size = 18432;
-  spec.step.moe_intermediate_size = 2048;
-  spec.step.shared_expert_intermediate_size = 2048;
-  spec.step.experts = 256;
-  spec.step.experts_per_token = 8;
+  const ModelConfig& model = *architecture::find_builtin_model("pangu-ultra-moe-718b");
+  spec.step.shared_experts = true;
+  spec.step.experts_per_token = model.experts_per_token;
+  spec.step.bytes = architecture::BufferBytes(model, DType::bf16);
   spec.mtp_layers = model_.mtp_layers;
   spec.bounds = bounds_;
   spec.recompute = model_.recompute;

@@ -15,7 +15,6 @@ namespace {
 
 using reference::Matrix;
 
-const std::vector<DType> kFloats = {DType::bf16, DType::f32};
 const std::vector<std::string_view> kProductDirections = {"forward", "input_grad", "weight_grad"};
 
 /// Of a sum of `count` products of numbers in [-1, 1).

@@ -15,9 +15,6 @@ namespace {
 
 using reference::Matrix;
 
-const std::vector<DType> kFloats = {DType::bf16, DType::f32};
-const std::vector<std::string_view> kDirections = {"forward", "backward"};
-
 /// Rows of tokens in expert order: each expert takes the tokens that chose it, in their order.
 struct Routes {
   std::vector<kernels::RowRef> token_of_row;

@@ -15,9 +15,6 @@ namespace {
 
 using reference::Matrix;
 
-const std::vector<DType> kFloats = {DType::bf16, DType::f32};
-const std::vector<std::string_view> kDirections = {"forward", "backward"};
-
 constexpr float kEpsilon = 1e-6F;
 
 /// Of sums over so many rows in f32.

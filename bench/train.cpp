@@ -104,7 +104,7 @@ double model_flop(const TrainBenchOptions& options) {
 
 int run_train_bench(const TrainBenchOptions& options, const comm::ProcessGrid& grid) {
   omp_set_num_threads(options.threads);
-  const model::ModelConfig config = model::parse_model_config(hugging_face_config(options), "bench train");
+  const ModelConfig config = architecture::parse_model_config(hugging_face_config(options), "bench train");
   MemoryPool pool;
   model::Parameters parameters(config, options.dtype, model::expert_shard(config, grid),
                                model::State::training, pool);

@@ -63,8 +63,8 @@ void first_tasks() {
 
 // ---- 2. The model, and what its builder is told
 
-model::ModelConfig small_model() {
-  return model::parse_model_config({{"model_type", "qwen3_moe"},
+ModelConfig small_model() {
+  return architecture::parse_model_config({{"model_type", "qwen3_moe"},
                                     {"vocab_size", 64},
                                     {"hidden_size", 64},
                                     {"num_hidden_layers", 2},
@@ -142,7 +142,7 @@ model::MicroBatch random_tokens(int rank, int micro_batch) {
 /// Three steps from the same weights. The trace is of the last.
 model::StepResult train(const schedule::Builder& builder, const comm::ProcessGrid& grid,
                         const std::filesystem::path& trace) {
-  const model::ModelConfig config = small_model();
+  const ModelConfig config = small_model();
   MemoryPool pool;
   model::Parameters parameters(config, DType::f32, model::expert_shard(config, grid), model::State::training,
                                pool);

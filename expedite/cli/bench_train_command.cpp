@@ -7,7 +7,7 @@
 #include "expedite/cli/legal_values.h"
 #include "expedite/cli/usage.h"
 #include "expedite/comm/process_grid.h"
-#include "expedite/train/launcher.h"
+#include "expedite/launch/launcher.h"
 
 namespace expedite::cli {
 namespace {
@@ -49,7 +49,7 @@ void add_bench_train(CLI::App& bench, Context& context) {
   add_job_options(*command, options->job);
   whole_number(command->add_option("--expert-parallel-size", options->expert_parallel_size,
                                    "Ranks of a group; all if not given"),
-               1, train::kMostRanks);
+               1, launch::kMostRanks);
   command->callback([options, &context] {
     options->bench.dtype = options->dtype == "f32" ? DType::f32 : DType::bf16;
     require_usage(options->bench.hidden % options->bench.heads == 0,

@@ -7,9 +7,9 @@
 #include "expedite/cli/job.h"
 #include "expedite/cli/legal_values.h"
 #include "expedite/comm/process_grid.h"
+#include "expedite/launch/launcher.h"
 #include "expedite/model/compare.h"
 #include "expedite/model/engine.h"
-#include "expedite/train/launcher.h"
 
 namespace expedite::cli {
 namespace {
@@ -75,7 +75,7 @@ void add_compare_command(CLI::App& app, Context& context) {
   add_ranks_option(*command, options->ranks);
   whole_number(command->add_option("--expert-parallel-size", options->expert_parallel_size,
                                    "Ranks of a group; all if not given"),
-               1, train::kMostRanks);
+               1, launch::kMostRanks);
   one_of(command->add_option("--dtype", options->dtype, "Of weights and activations"), {"f32", "bf16"})
       ->capture_default_str();
   add_bf16_products_option(*command);

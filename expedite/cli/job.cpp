@@ -10,8 +10,8 @@
 #include "expedite/cli/legal_values.h"
 #include "expedite/cli/usage.h"
 #include "expedite/comm/environment.h"
-#include "expedite/train/lab.h"
-#include "expedite/train/launcher.h"
+#include "expedite/launch/lab.h"
+#include "expedite/launch/launcher.h"
 
 namespace expedite::cli {
 
@@ -34,7 +34,7 @@ void add_ranks_option(CLI::App& command, std::int64_t& ranks) {
       command.add_option("--ranks", ranks,
                          "Start this many ranks on this machine with mpirun; leave it away under mpirun "
                          "or srun"),
-      1, train::kMostRanks);
+      1, launch::kMostRanks);
 }
 
 void add_job_options(CLI::App& command, JobOptions& options) {
@@ -48,7 +48,7 @@ std::int64_t ranks_asked_for(const JobOptions& options) {
   if (options.lab.empty()) {
     return options.ranks;
   }
-  const std::int64_t ranks = train::parse_lab_spec(options.lab).ranks();
+  const std::int64_t ranks = launch::parse_lab_spec(options.lab).ranks();
   require_usage(options.ranks == 0 || options.ranks == ranks,
                 "--ranks {} beside --lab {}, which has {} ranks: leave --ranks away", options.ranks,
                 options.lab, ranks);
@@ -56,14 +56,14 @@ std::int64_t ranks_asked_for(const JobOptions& options) {
 }
 
 int run_job(const JobOptions& options, const std::function<int(const comm::Communicator& world)>& body) {
-  const std::optional<train::MpiJob> job = train::detect_mpi_job();
+  const std::optional<launch::MpiJob> job = launch::detect_mpi_job();
   if (!options.lab.empty()) {
     require_usage(!job, "--lab {} inside a job that {} has started: leave --lab away", options.lab,
                   job->launcher);
-    train::become_lab(options.lab, train::arguments_in_lab(options.arguments, ranks_asked_for(options)));
+    launch::become_lab(options.lab, launch::arguments_in_lab(options.arguments, ranks_asked_for(options)));
   }
   if (!job && options.ranks > 1) {
-    return train::launch({.ranks = options.ranks, .arguments = options.arguments});
+    return launch::start_ranks({.ranks = options.ranks, .arguments = options.arguments});
   }
   const comm::MpiEnvironment environment;
   const comm::Communicator world = comm::Communicator::world();

@@ -64,7 +64,7 @@ void explain(const PlanOptions& options, const plan::CostContext& context, doubl
 
 int run_plan(const PlanOptions& options) {
   initialize_logging(0, 1);
-  const plan::Transformer model = plan::load_transformer(options.inputs.model);
+  const ModelConfig model = architecture::load_model_config(options.inputs.model);
   const plan::CostContext context = make_context(options.inputs, model);
   const double memory_limit =
       options.memory_limit_gib > 0.0 ? options.memory_limit_gib * plan::kGib : context.machine().memory_bytes;

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <charconv>
 
+#include "expedite/architecture/parameter_count.h"
 #include "expedite/base/error.h"
 #include "expedite/base/read_text.h"
 #include "expedite/base/text.h"
@@ -40,7 +41,7 @@ std::vector<double> read_load(const std::string& path, std::int64_t experts) {
   return load;
 }
 
-plan::ExpertLoad expert_load(const PlanInputs& inputs, const plan::Transformer& model) {
+plan::ExpertLoad expert_load(const PlanInputs& inputs, const ModelConfig& model) {
   require(inputs.zipf == 0.0 || inputs.load.empty(), "--zipf and --load say different things; give one");
   require(model.experts > 0 || (inputs.zipf == 0.0 && inputs.load.empty()),
           "--zipf and --load are about experts, which {} does not have", model.name);
@@ -71,7 +72,7 @@ void require_strategy_inputs(const PlanInputs& inputs, const std::string& strate
   require_usage(missing.empty(), "a strategy's step needs {} too; {}", fmt::join(missing, ", "), otherwise);
 }
 
-plan::CostContext make_context(const PlanInputs& inputs, const plan::Transformer& model) {
+plan::CostContext make_context(const PlanInputs& inputs, const ModelConfig& model) {
   const cost::Cluster cluster = plan::load_cluster(inputs.cluster, inputs.devices);
   const plan::Machine machine = plan::make_machine(cluster, inputs.devices, inputs.device);
   const plan::Software* software = plan::find_software(inputs.software);
@@ -91,15 +92,15 @@ plan::CostContext make_context(const PlanInputs& inputs, const plan::Transformer
           inputs.forced_balance};
 }
 
-std::string describe(const PlanInputs& inputs, const plan::Transformer& model) {
+std::string describe(const PlanInputs& inputs, const ModelConfig& model) {
   return fmt::format("{}: {:.1f} B parameters, {:.1f} B active; {} devices of {}, {}, constants of {}\n",
-                     model.name, static_cast<double>(plan::total_parameters(model)) * 1e-9,
-                     static_cast<double>(plan::active_parameters(model)) * 1e-9, inputs.devices,
-                     inputs.cluster, inputs.precision, inputs.software);
+                     model.name, static_cast<double>(total_parameters(model)) * 1e-9,
+                     static_cast<double>(active_parameters(model)) * 1e-9, inputs.devices, inputs.cluster,
+                     inputs.precision, inputs.software);
 }
 
-plan::Strategy legal_strategy(const PlanInputs& inputs, const plan::Transformer& model,
-                              const std::string& option, const std::string& text) {
+plan::Strategy legal_strategy(const PlanInputs& inputs, const ModelConfig& model, const std::string& option,
+                              const std::string& text) {
   const plan::Strategy strategy = plan::parse_strategy(text, inputs.devices);
   if (const auto reason = plan::illegal(strategy, model, inputs.workload, inputs.devices)) {
     fail("{} {}: {}", option, text, plan::explain(*reason, strategy, model, inputs.workload, inputs.devices));

@@ -32,14 +32,14 @@ void require_strategy_inputs(const PlanInputs& inputs, const std::string& strate
                              const std::string& otherwise);
 
 /// Throws Error naming the option and what is legal.
-[[nodiscard]] plan::CostContext make_context(const PlanInputs& inputs, const plan::Transformer& model);
+[[nodiscard]] plan::CostContext make_context(const PlanInputs& inputs, const ModelConfig& model);
 
 /// "pangu-ultra-moe-718b: 719.1 B parameters, 40.4 B active; 6144 devices of ascend-910b, bf16, constants of
 /// ...".
-[[nodiscard]] std::string describe(const PlanInputs& inputs, const plan::Transformer& model);
+[[nodiscard]] std::string describe(const PlanInputs& inputs, const ModelConfig& model);
 
 /// A strategy as --explain and --strategy take it. Throws Error naming `option`, the knob and what is legal.
-[[nodiscard]] plan::Strategy legal_strategy(const PlanInputs& inputs, const plan::Transformer& model,
+[[nodiscard]] plan::Strategy legal_strategy(const PlanInputs& inputs, const ModelConfig& model,
                                             const std::string& option, const std::string& text);
 
 }  // namespace expedite::cli

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "bench/probe.h"
+#include "expedite/base/durable_file.h"
 #include "expedite/base/error.h"
 #include "expedite/cli/bf16_option.h"
 #include "expedite/cli/commands.h"
@@ -11,7 +12,6 @@
 #include "expedite/cli/legal_values.h"
 #include "expedite/comm/process_grid.h"
 #include "expedite/model/engine.h"
-#include "expedite/train/durable_file.h"
 
 namespace expedite::cli {
 namespace {
@@ -35,7 +35,7 @@ int run_probe(const ProbeOptions& options, const comm::Communicator& world) {
              .threads = options.threads > 0 ? options.threads : model::threads_per_rank(grid)});
   if (world.rank() == 0) {
     bench::print(cluster);
-    train::replace_file(out, to_yaml(cluster));
+    replace_file(out, to_yaml(cluster));
     fmt::print("\nwrote {}\n", options.out);
   }
   return 0;

@@ -13,9 +13,9 @@
 #include "expedite/cli/text_file.h"
 #include "expedite/cli/usage.h"
 #include "expedite/cost/cluster.h"
+#include "expedite/launch/launcher.h"
 #include "expedite/plan/schedule_check.h"
 #include "expedite/schedule/listing.h"
-#include "expedite/train/launcher.h"
 #include "expedite/train/prediction.h"
 
 namespace expedite::cli {
@@ -76,7 +76,7 @@ Shown of_training(const ScheduleOptions& options) {
 
 Shown of_strategy(const ScheduleOptions& options) {
   require_strategy_inputs(options.inputs, options.strategy, "a training run's is CONFIG");
-  const plan::Transformer model = plan::load_transformer(options.inputs.model);
+  const ModelConfig model = architecture::load_model_config(options.inputs.model);
   const plan::CostContext context = make_context(options.inputs, model);
   const plan::Strategy strategy = legal_strategy(options.inputs, model, "--strategy", options.strategy);
   plan::StepSchedules built = plan::build_schedules(context, strategy, plan::piece_times(context, strategy));
@@ -146,10 +146,10 @@ void add_schedule_command(CLI::App& app, Context& context) {
       ->expected(1)
       ->allow_extra_args(false)
       ->needs(config);
-  whole_number(command->add_option("--ranks", options->ranks, "Of the run"), 1, train::kMostRanks)
+  whole_number(command->add_option("--ranks", options->ranks, "Of the run"), 1, launch::kMostRanks)
       ->needs(config);
   whole_number(command->add_option("--nodes", options->nodes, "That its ranks are spread over evenly"), 1,
-               train::kMostRanks)
+               launch::kMostRanks)
       ->needs(config)
       ->capture_default_str();
   options->rank_option = whole_number_or(command->add_option("--rank", options->rank, "Whose tasks to print"),

@@ -47,7 +47,7 @@ int run_simulate(const SimulateOptions& options) {
     return simulate_training(training, options.inputs.cluster);
   }
   require_strategy_inputs(options.inputs, options.strategy, "a training run's is CONFIG --cluster FILE");
-  const plan::Transformer model = plan::load_transformer(options.inputs.model);
+  const ModelConfig model = architecture::load_model_config(options.inputs.model);
   const plan::CostContext context = make_context(options.inputs, model);
   const plan::Strategy strategy = legal_strategy(options.inputs, model, "--strategy", options.strategy);
   fmt::print("{}", describe(options.inputs, model));

@@ -8,9 +8,9 @@
 
 #include "expedite/cli/legal_values.h"
 #include "expedite/cli/training_job.h"
+#include "expedite/launch/launcher.h"
 #include "expedite/train/baseline_comparison.h"
 #include "expedite/train/comparison_table.h"
-#include "expedite/train/launcher.h"
 #include "expedite/train/preflight.h"
 #include "expedite/train/progress.h"
 #include "expedite/train/run_lock.h"
@@ -71,7 +71,7 @@ std::optional<int> live_width(const TrainingJobOptions& options) {
     return options.live_width;
   }
   // Under mpirun a rank's output always looks like a terminal.
-  return train::detect_mpi_job() ? std::nullopt : train::terminal_width(stdout);
+  return launch::detect_mpi_job() ? std::nullopt : train::terminal_width(stdout);
 }
 
 int train_and_compare(const TrainCommandOptions& options, const train::TrainConfig& config,

@@ -10,8 +10,8 @@
 #include "expedite/cli/legal_values.h"
 #include "expedite/comm/collectives.h"
 #include "expedite/comm/machine.h"
-#include "expedite/train/lab.h"
-#include "expedite/train/launcher.h"
+#include "expedite/launch/lab.h"
+#include "expedite/launch/launcher.h"
 #include "expedite/train/progress.h"
 #include "expedite/train/stop_signal.h"
 
@@ -36,7 +36,7 @@ int run_as_rank(const TrainingJobOptions& options, const TrainingJob& job, const
 /// Where the ranks that --ranks or --lab ask for will be.
 comm::Placement placement_of(const train::TrainConfig& config, const JobOptions& job, int ranks) {
   const comm::GridLayout layout(ranks, group_size(config, ranks));
-  const std::int64_t per_node = job.lab.empty() ? ranks : train::parse_lab_spec(job.lab).ranks_per_node;
+  const std::int64_t per_node = job.lab.empty() ? ranks : launch::parse_lab_spec(job.lab).ranks_per_node;
   return comm::even_placement(layout, static_cast<int>(per_node));
 }
 
@@ -54,7 +54,7 @@ void add_training_job_options(CLI::App& command, TrainingJobOptions& options) {
 }
 
 int run_training_job(const TrainingJobOptions& options, const Context& context, const TrainingJob& job) {
-  if (train::detect_mpi_job()) {
+  if (launch::detect_mpi_job()) {
     train::ignore_repeated_stops();
     return run_job(options.job,
                    [&](const comm::Communicator& world) { return run_as_rank(options, job, world); });

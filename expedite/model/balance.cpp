@@ -67,7 +67,8 @@ void sequence_aux_backward(const ModelConfig& config, const RouterActivations& r
                            std::span<const std::int64_t> bounds, double scale, TensorView grad_logits) {
   for_each_sequence(bounds, [&](std::int64_t begin, std::int64_t count) {
     const Tokens sequence(router, begin, count);
-    sequence.backward(sequence.shares(), scale, config.scoring, grad_logits.slice(begin, count));
+    sequence.backward(sequence.shares(), scale, router_options(config).scoring,
+                      grad_logits.slice(begin, count));
   });
 }
 
@@ -77,7 +78,8 @@ double batch_aux_loss(const RouterActivations& router, std::span<const double> s
 
 void batch_aux_backward(const ModelConfig& config, const RouterActivations& router,
                         std::span<const double> shares, double scale, TensorView grad_logits) {
-  Tokens(router, 0, router.scores.rows()).backward(shares, scale, config.scoring, grad_logits);
+  Tokens(router, 0, router.scores.rows())
+      .backward(shares, scale, router_options(config).scoring, grad_logits);
 }
 
 }  // namespace expedite::model

@@ -2,11 +2,13 @@
 
 #include <zlib.h>
 
+#include <cstring>
 #include <memory>
 #include <set>
 #include <span>
 
 #include "expedite/comm/collectives.h"
+#include "expedite/hf/mxfp4.h"
 #include "expedite/kernels/elementwise.h"
 
 namespace expedite::model {
@@ -21,12 +23,9 @@ std::vector<std::int64_t> dimensions(const Shape& shape) {
   return result;
 }
 
-/// The part of one of a parameter's tensors that a checkpoint tensor names.
-TensorView part(const CheckpointTensor& tensor, StateTensor which) {
-  if (tensor.bias != nullptr) {
-    return TensorView(std::span(*tensor.bias));
-  }
-  const Parameter& parameter = *tensor.parameter;
+/// A part of one of a parameter's tensors, [rows, columns].
+TensorView view_of(const TensorPart& part, StateTensor which) {
+  const Parameter& parameter = *part.parameter;
   TensorView whole;
   switch (which) {
     case StateTensor::weight:
@@ -46,7 +45,57 @@ TensorView part(const CheckpointTensor& tensor, StateTensor which) {
       break;
   }
   const std::int64_t elements = whole.elements();
-  return whole.reshape({elements}).slice(tensor.offset, tensor.shape.elements()).reshape(tensor.shape);
+  return whole.reshape({elements}).slice(part.offset, part.elements()).reshape({part.rows, part.columns});
+}
+
+/// Elements of a part, in its order, to or from their places in the tensor, whose element `origin` is first.
+template <typename T>
+void scatter(const TensorPart& part, std::int64_t origin, const T* from, T* tensor) {
+  for (std::int64_t r = 0; r < part.rows; ++r) {
+    for (std::int64_t c = 0; c < part.columns; ++c) {
+      tensor[part.place(r, c) - origin] = from[r * part.columns + c];
+    }
+  }
+}
+template <typename T>
+void gather(const TensorPart& part, std::int64_t origin, const T* tensor, T* to) {
+  for (std::int64_t r = 0; r < part.rows; ++r) {
+    for (std::int64_t c = 0; c < part.columns; ++c) {
+      to[r * part.columns + c] = tensor[part.place(r, c) - origin];
+    }
+  }
+}
+
+/// Fills a part from a tensor that holds those of all experts, of which it reads this expert's alone.
+void read_fused(const CheckpointTensor& tensor, const TensorPart& part, const hf::SafetensorsFolder& folder,
+                TensorView destination) {
+  const std::int64_t slab = tensor.shape.elements() / tensor.shape[0];
+  const std::int64_t expert = part.begin / slab;
+  std::vector<float> values(static_cast<std::size_t>(slab));
+  if (folder.contains(tensor.name)) {
+    folder.read_rows(tensor.name, expert, TensorView(std::span(values)).reshape({1, slab}));
+  } else {
+    hf::read_mxfp4(folder, tensor.name, expert, tensor.shape, values);
+  }
+  std::vector<float> ordered(static_cast<std::size_t>(part.elements()));
+  gather(part, expert * slab, values.data(), ordered.data());
+  kernels::convert(TensorView(std::span(ordered)).reshape(destination.shape()), destination);
+}
+
+void read_tensor(const CheckpointTensor& tensor, StateTensor which, const hf::SafetensorsFolder& folder) {
+  if (tensor.bias != nullptr) {
+    folder.read(tensor.name, TensorView(std::span(*tensor.bias)));
+  }
+  for (const TensorPart& part : tensor.parts) {
+    if (part.parameter == nullptr) {
+      continue;
+    }
+    if (tensor.parts.size() == 1 && part.contiguous()) {
+      folder.read(tensor.name, view_of(part, which).reshape(tensor.shape));
+    } else {
+      read_fused(tensor, part, folder, view_of(part, which));
+    }
+  }
 }
 
 /// Selection biases are part of the model, not of the optimizer's state.
@@ -54,8 +103,8 @@ bool belongs(const CheckpointTensor& tensor, StateTensor which) {
   return tensor.bias == nullptr || which == StateTensor::weight;
 }
 
-void require_fitting(const StoredTensor& stored, const CheckpointTensor& tensor,
-                     const SafetensorsFolder& folder) {
+void require_fitting(const hf::StoredTensor& stored, const CheckpointTensor& tensor,
+                     const hf::SafetensorsFolder& folder) {
   require(stored.shape == dimensions(tensor.shape),
           "{}: tensor '{}' has shape [{}] where the model's config.json asks for {}", folder.path().string(),
           tensor.name, fmt::join(stored.shape, ", "), to_string(tensor.shape));
@@ -71,14 +120,15 @@ bool of_prediction_layer(const std::string& name, const ModelConfig& config) {
   return false;
 }
 
-StoredType stored_type_of(const CheckpointTensor& tensor, StateTensor which, const Parameters& parameters) {
+hf::StoredType stored_type_of(const CheckpointTensor& tensor, StateTensor which,
+                              const Parameters& parameters) {
   const bool f32 = which != StateTensor::weight || tensor.bias != nullptr;
-  return f32 ? StoredType::f32 : stored_type(parameters.dtype());
+  return f32 ? hf::StoredType::f32 : hf::stored_type(parameters.dtype());
 }
 
-void write_index(const ShardPlan& plan, const std::filesystem::path& folder, const FileWritten& written) {
-  const std::string text = index_text(plan);
-  const std::filesystem::path path = folder / kIndexFileName;
+void write_index(const hf::ShardPlan& plan, const std::filesystem::path& folder, const FileWritten& written) {
+  const std::string text = hf::index_text(plan);
+  const std::filesystem::path path = folder / hf::kIndexFileName;
   PosixFile file = PosixFile::create(path);
   file.write(std::as_bytes(std::span(text)));
   file.sync();
@@ -92,27 +142,50 @@ void write_index(const ShardPlan& plan, const std::filesystem::path& folder, con
 
 std::vector<std::byte> gather_tensor(const CheckpointTensor& tensor, StateTensor which, DType dtype,
                                      const comm::ProcessGrid& grid) {
-  // The owner's world rank in the first replica: expert-parallel groups are consecutive ranks from 0.
-  const int owner = tensor.expert ? tensor.owner : 0;
+  const std::int64_t element = size_of(dtype);
   std::vector<std::byte> bytes;
-  if (grid.rank() == owner || grid.rank() == 0) {
-    bytes.resize(static_cast<std::size_t>(tensor.shape.elements() * size_of(dtype)));
-  }
-  if (grid.rank() == owner) {
-    kernels::convert(part(tensor, which), TensorView(bytes.data(), dtype, tensor.shape));
-    if (owner != 0) {
-      comm::send_bytes(grid.world(), bytes, 0);
-      bytes.clear();
+  if (grid.rank() == 0) {
+    bytes.resize(static_cast<std::size_t>(tensor.shape.elements() * element));
+    if (tensor.bias != nullptr) {
+      kernels::convert(TensorView(std::span(*tensor.bias)), TensorView(bytes.data(), dtype, tensor.shape));
     }
-  } else if (grid.rank() == 0) {
-    comm::receive_bytes(grid.world(), bytes, owner);
+  }
+  for (const TensorPart& part : tensor.parts) {
+    // The owner's world rank in the first replica: expert-parallel groups are consecutive ranks from 0.
+    const int owner = tensor.expert ? part.owner : 0;
+    if (grid.rank() != owner && grid.rank() != 0) {
+      continue;
+    }
+    std::vector<std::byte> own(static_cast<std::size_t>(part.elements() * element));
+    if (grid.rank() == owner) {
+      kernels::convert(view_of(part, which), TensorView(own.data(), dtype, {part.rows, part.columns}));
+      if (owner != 0) {
+        comm::send_bytes(grid.world(), own, 0);
+        continue;
+      }
+    } else {
+      comm::receive_bytes(grid.world(), own, owner);
+    }
+    if (part.contiguous()) {
+      std::memcpy(bytes.data() + part.begin * element, own.data(), own.size());
+    } else if (dtype == DType::f32) {
+      scatter(part, 0, reinterpret_cast<const float*>(own.data()), reinterpret_cast<float*>(bytes.data()));
+    } else {
+      scatter(part, 0, reinterpret_cast<const bf16*>(own.data()), reinterpret_cast<bf16*>(bytes.data()));
+    }
   }
   return bytes;
 }
 
-void check_weights(Parameters& parameters, const SafetensorsFolder& folder) {
+void check_weights(Parameters& parameters, const hf::SafetensorsFolder& folder) {
   std::set<std::string> expected;
   for (const CheckpointTensor& tensor : parameters.tensors()) {
+    if (!folder.contains(tensor.name) && hf::holds_mxfp4(folder, tensor.name)) {
+      hf::check_mxfp4(folder, tensor.name, tensor.shape);
+      expected.insert(tensor.name + hf::kMxfp4Blocks);
+      expected.insert(tensor.name + hf::kMxfp4Scales);
+      continue;
+    }
     expected.insert(tensor.name);
     require_fitting(folder.tensor(tensor.name), tensor, folder);
   }
@@ -128,24 +201,20 @@ void check_weights(Parameters& parameters, const SafetensorsFolder& folder) {
   }
 }
 
-void load_weights(Parameters& parameters, const SafetensorsFolder& folder) {
+void load_weights(Parameters& parameters, const hf::SafetensorsFolder& folder) {
   check_weights(parameters, folder);
   for (const CheckpointTensor& tensor : parameters.tensors()) {
-    if (tensor.parameter != nullptr || tensor.bias != nullptr) {
-      const bool training = parameters.state() == State::training && tensor.bias == nullptr;
-      folder.read(tensor.name, part(tensor, training ? StateTensor::master : StateTensor::weight));
-    }
+    read_tensor(tensor, parameters.state() == State::training ? StateTensor::master : StateTensor::weight,
+                folder);
   }
   parameters.refresh_weights();
 }
 
-void load_tensors(Parameters& parameters, StateTensor which, const SafetensorsFolder& folder) {
+void load_tensors(Parameters& parameters, StateTensor which, const hf::SafetensorsFolder& folder) {
   for (const CheckpointTensor& tensor : parameters.tensors()) {
     if (belongs(tensor, which)) {
       require_fitting(folder.tensor(tensor.name), tensor, folder);
-      if (tensor.parameter != nullptr || tensor.bias != nullptr) {
-        folder.read(tensor.name, part(tensor, which));
-      }
+      read_tensor(tensor, which, folder);
     }
   }
   if (which == StateTensor::master) {
@@ -156,7 +225,7 @@ void load_tensors(Parameters& parameters, StateTensor which, const SafetensorsFo
 void save_tensors(Parameters& parameters, StateTensor which, const comm::ProcessGrid& grid,
                   const std::filesystem::path& folder, const FileWritten& written,
                   std::int64_t max_shard_bytes) {
-  std::vector<StoredTensor> stored;
+  std::vector<hf::StoredTensor> stored;
   std::vector<const CheckpointTensor*> tensors;
   for (const CheckpointTensor& tensor : parameters.tensors()) {
     if (belongs(tensor, which)) {
@@ -164,17 +233,17 @@ void save_tensors(Parameters& parameters, StateTensor which, const comm::Process
       tensors.push_back(&tensor);
     }
   }
-  const ShardPlan plan = plan_shards(stored, max_shard_bytes);
+  const hf::ShardPlan plan = hf::plan_shards(stored, max_shard_bytes);
   const bool writes = grid.rank() == 0;
   std::size_t next = 0;
-  for (const ShardPlan::Shard& shard : plan.shards) {
+  for (const hf::ShardPlan::Shard& shard : plan.shards) {
     const std::filesystem::path file = folder / shard.file;
-    std::unique_ptr<SafetensorsWriter> writer;
+    std::unique_ptr<hf::SafetensorsWriter> writer;
     if (writes) {
-      writer = std::make_unique<SafetensorsWriter>(file, shard.tensors);
+      writer = std::make_unique<hf::SafetensorsWriter>(file, shard.tensors);
     }
-    for (const StoredTensor& tensor : shard.tensors) {
-      const DType dtype = tensor.type == StoredType::f32 ? DType::f32 : DType::bf16;
+    for (const hf::StoredTensor& tensor : shard.tensors) {
+      const DType dtype = tensor.type == hf::StoredType::f32 ? DType::f32 : DType::bf16;
       const std::vector<std::byte> bytes = gather_tensor(*tensors[next++], which, dtype, grid);
       if (writes) {
         writer->append(tensor.name, bytes);

@@ -22,8 +22,8 @@ struct Sequences {
   std::vector<std::int32_t> tokens;  // [rows, columns]
   std::vector<char> real;            // [rows, columns]; 0: padding
 
-  explicit Sequences(const SafetensorsFile& file, std::int64_t vocab_size) {
-    const StoredTensor& ids = file.tensor("input_ids");
+  explicit Sequences(const hf::SafetensorsFile& file, std::int64_t vocab_size) {
+    const hf::StoredTensor& ids = file.tensor("input_ids");
     require(ids.shape.size() == 2, "{}: 'input_ids' has {} dimensions; [batch, sequence] is needed",
             file.path().string(), ids.shape.size());
     rows = ids.shape[0];
@@ -70,15 +70,16 @@ class Comparison {
   Comparison(const CompareOptions& options, const comm::ProcessGrid& grid)
       : grid_(grid),
         file_(options.expected),
-        config_(read_model_config(options.model_dir / "config.json")),
+        config_(architecture::read_model_config(options.model_dir / "config.json")),
         parameters_(config_, options.dtype, expert_shard(config_, grid), State::gradients, pool_),
         sequences_(file_, config_.vocab_size),
         engine_(parameters_, grid, pool_, {.threads = options.threads}) {
     if (grid.rank() == 0) {
       std::ranges::for_each(config_.notes, warn_once);
     }
-    load_weights(parameters_, SafetensorsFolder(options.model_dir));
-    for (const StoredTensor& tensor : file_.tensors()) {
+    architecture::require_trainable(config_, (options.model_dir / "config.json").string());
+    load_weights(parameters_, hf::SafetensorsFolder(options.model_dir));
+    for (const hf::StoredTensor& tensor : file_.tensors()) {
       if (tensor.name != "input_ids" && tensor.name != "attention_mask") {
         pending_.emplace(tensor.name, &tensor);
       }
@@ -134,22 +135,23 @@ class Comparison {
   }
 
   /// Takes a tensor off the list; nothing if the file does not hold it.
-  std::optional<StoredTensor> take(const std::string& name) {
+  std::optional<hf::StoredTensor> take(const std::string& name) {
     const auto entry = pending_.find(name);
     if (entry == pending_.end()) {
       return std::nullopt;
     }
-    const StoredTensor tensor = *entry->second;
+    const hf::StoredTensor tensor = *entry->second;
     pending_.erase(entry);
     return tensor;
   }
 
-  void require_elements(const StoredTensor& tensor, std::int64_t ours) const {
+  void require_elements(const hf::StoredTensor& tensor, std::int64_t ours) const {
     require(tensor.elements() == ours, "{}: '{}' has shape [{}], {} elements; the model has {}",
             file_.path().string(), tensor.name, fmt::join(tensor.shape, ", "), tensor.elements(), ours);
   }
 
-  void add_error(const StoredTensor& tensor, std::span<const double> ours, std::span<const double> expected) {
+  void add_error(const hf::StoredTensor& tensor, std::span<const double> ours,
+                 std::span<const double> expected) {
     TensorError error = {.name = tensor.name, .shape = tensor.shape};
     for (std::size_t i = 0; i < expected.size(); ++i) {
       const double difference = std::abs(ours[i] - expected[i]);
@@ -162,7 +164,7 @@ class Comparison {
 
   void compare_values() {
     for (const auto& [name, values] : kept_) {
-      const std::optional<StoredTensor> tensor = take(name);
+      const std::optional<hf::StoredTensor> tensor = take(name);
       if (!tensor) {
         continue;
       }
@@ -201,7 +203,7 @@ class Comparison {
   }
 
   void compare_scalar(const std::string& name, double ours) {
-    if (const std::optional<StoredTensor> tensor = take(name)) {
+    if (const std::optional<hf::StoredTensor> tensor = take(name)) {
       require_elements(*tensor, 1);
       if (grid_.rank() == 0) {
         add_error(*tensor, std::span(&ours, 1), file_.read_f64(name));
@@ -211,7 +213,7 @@ class Comparison {
 
   void compare_gradients(const std::string& prefix) {
     for (const CheckpointTensor& mine : parameters_.tensors()) {
-      const std::optional<StoredTensor> tensor =
+      const std::optional<hf::StoredTensor> tensor =
           mine.bias == nullptr ? take(prefix + mine.name) : std::nullopt;
       if (!tensor) {
         continue;
@@ -227,13 +229,13 @@ class Comparison {
   }
 
   const comm::ProcessGrid& grid_;
-  SafetensorsFile file_;
+  hf::SafetensorsFile file_;
   ModelConfig config_;
   MemoryPool pool_;
   Parameters parameters_;
   Sequences sequences_;
   Engine engine_;
-  std::map<std::string, const StoredTensor*> pending_;  // tensors of the file still to be compared
+  std::map<std::string, const hf::StoredTensor*> pending_;  // tensors of the file still to be compared
   std::vector<MicroBatch> batches_;
   std::vector<std::int64_t> places_;
   Values kept_;

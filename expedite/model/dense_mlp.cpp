@@ -17,8 +17,14 @@ void dense_mlp_forward(const ModelConfig& config, const LayerWeights& weights, C
                        DenseActivations& kept, TensorView hidden) {
   kernels::rms_norm(mid, weights.mlp_norm->weight, config.rms_norm_eps, kept.normed, kept.inverse_rms);
   kernels::matmul(kept.normed, weights.dense.gate_up->weight, kept.gate_up, {.transpose_b = true});
+  if (weights.dense.gate_up_bias != nullptr) {
+    kernels::add_bias(weights.dense.gate_up_bias->weight, kept.gate_up);
+  }
   kernels::swiglu(kept.gate_up, kept.activated);
   kernels::matmul(kept.activated, weights.dense.down->weight, hidden, {.transpose_b = true});
+  if (weights.dense.down_bias != nullptr) {
+    kernels::add_bias(weights.dense.down_bias->weight, hidden);
+  }
   kernels::add(mid, hidden);
 }
 
@@ -40,6 +46,10 @@ void dense_mlp_weight_grad(LayerWeights& weights, const DenseActivations& kept, 
   const kernels::MatmulOptions options = {.transpose_a = true, .accumulate = true};
   kernels::matmul(grad_hidden, kept.activated, weights.dense.down->gradient, options);
   kernels::matmul(grad_gate_up, kept.normed, weights.dense.gate_up->gradient, options);
+  if (weights.dense.gate_up_bias != nullptr) {
+    kernels::bias_backward(grad_gate_up, weights.dense.gate_up_bias->gradient);
+    kernels::bias_backward(grad_hidden, weights.dense.down_bias->gradient);
+  }
 }
 
 }  // namespace expedite::model

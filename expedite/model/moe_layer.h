@@ -3,11 +3,19 @@
 
 #include <span>
 
+#include "expedite/kernels/router.h"
+#include "expedite/kernels/swiglu.h"
 #include "expedite/model/parameters.h"
 #include "expedite/moe/dispatch_plan.h"
 #include "expedite/tensor/arena.h"
 
 namespace expedite::model {
+
+/// What the kernels that choose experts need to know of a model.
+[[nodiscard]] kernels::RouterOptions router_options(const ModelConfig& config);
+
+/// The activation of a model's experts.
+[[nodiscard]] kernels::GluOptions glu_options(const ModelConfig& config);
 
 /// What the router keeps for backward. T tokens, E experts, k choices.
 struct RouterActivations {
@@ -55,22 +63,23 @@ void router_backward(LayerWeights& weights, ConstTensorView mid, const RouterAct
 // Experts, with R rows in `blocks` and F the expert FFN size. The gate weight goes into the activation, so
 // that outputs are weighted already and need not be kept.
 
-/// gate_up [R, 2F] = both products of the input.
+/// gate_up [R, 2F] = both products of the input, with their biases.
 void experts_gate_up(const MoeWeights& weights, const kernels::RowBlocks& blocks, const ExpertInput& input,
                      TensorView gate_up);
 
 /// activated [R, F], weighted.
-void experts_activate(const kernels::RowBlocks& blocks, const ExpertInput& input, ConstTensorView gate_up,
-                      TensorView activated);
+void experts_activate(const kernels::GluOptions& activation, const kernels::RowBlocks& blocks,
+                      const ExpertInput& input, ConstTensorView gate_up, TensorView activated);
 
-/// output = down(activated), from the rows in `blocks` to those in `output_blocks`.
-void experts_forward(const MoeWeights& weights, const kernels::RowBlocks& blocks, ConstTensorView activated,
-                     const kernels::RowBlocks& output_blocks, TensorView output);
+/// output = down(activated), with its weighted bias, from the rows in `blocks` to those in `output_blocks`.
+void experts_forward(const MoeWeights& weights, const kernels::RowBlocks& blocks, const ExpertInput& input,
+                     ConstTensorView activated, const kernels::RowBlocks& output_blocks, TensorView output);
 
 /// The gradients of gate_up (in `blocks`; may be gate_up's memory), and of the input and the gate weights,
 /// f32 [R] (in `input_blocks`), from grad_output (in `blocks`), whose padding rows must be zero.
-void experts_input_grad(const MoeWeights& weights, const kernels::RowBlocks& blocks, const ExpertInput& input,
-                        ConstTensorView gate_up, ConstTensorView grad_output, TensorView grad_gate_up,
+void experts_input_grad(const kernels::GluOptions& activation, const MoeWeights& weights,
+                        const kernels::RowBlocks& blocks, const ExpertInput& input, ConstTensorView gate_up,
+                        ConstTensorView grad_output, TensorView grad_gate_up,
                         const kernels::RowBlocks& input_blocks, TensorView grad_input,
                         TensorView grad_weights, MemoryPool& pool);
 

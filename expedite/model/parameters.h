@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "expedite/model/config.h"
+#include "expedite/architecture/model_config.h"
 #include "expedite/tensor/memory_pool.h"
 
 namespace expedite::model {
@@ -43,25 +43,39 @@ struct Bucket {
   TensorView gradients;  // f32 [n]: those of all parameters, contiguous
 };
 
+/// D head_dim, Dv value_dim; Rq q_lora_rank, Rkv kv_lora_rank, Dn qk_nope_head_dim, Dr qk_rope_head_dim.
 struct AttentionWeights {
-  Parameter* norm = nullptr;         // [H]
-  Parameter* qkv = nullptr;          // [(heads + 2 kv_heads) D, H]
-  Parameter* qkv_bias = nullptr;     // [(heads + 2 kv_heads) D] or null
-  Parameter* query_norm = nullptr;   // [D] or null
-  Parameter* key_norm = nullptr;     // [D] or null
-  Parameter* output = nullptr;       // [H, heads D]
+  Parameter* norm = nullptr;  // [H]
+  // Grouped-query attention.
+  Parameter* qkv = nullptr;         // [(heads + 2 kv_heads) D, H]
+  Parameter* qkv_bias = nullptr;    // [(heads + 2 kv_heads) D] or null
+  Parameter* query_norm = nullptr;  // [D], [heads D] or null; latent: [Rq], null where Rq is 0
+  Parameter* key_norm = nullptr;    // [D], [kv_heads D] or null; latent: [Rkv]
+  Parameter* sinks = nullptr;       // [heads] or null
+  // Latent attention.
+  Parameter* compress = nullptr;       // [Rq + Rkv + Dr, H]; where Rq is 0, [heads D + Rkv + Dr, H]
+  Parameter* compress_bias = nullptr;  // [Rq + Rkv + Dr] or null
+  Parameter* query_expand = nullptr;   // [heads D, Rq], null where Rq is 0
+  Parameter* expand = nullptr;         // [heads (Dn + Dv), Rkv]
+  // Both.
+  Parameter* output = nullptr;       // [H, heads Dv]
   Parameter* output_bias = nullptr;  // [H] or null
 };
 
 struct DenseWeights {
-  Parameter* gate_up = nullptr;  // [2 FFN, H]
-  Parameter* down = nullptr;     // [H, FFN]
+  Parameter* gate_up = nullptr;       // [2 FFN, H]
+  Parameter* down = nullptr;          // [H, FFN]
+  Parameter* gate_up_bias = nullptr;  // [2 FFN] or null
+  Parameter* down_bias = nullptr;     // [H] or null
 };
 
 struct MoeWeights {
   Parameter* router = nullptr;        // [E, H], f32
+  Parameter* router_bias = nullptr;   // [E], f32, or null
   Parameter* gate_up = nullptr;       // [local E, 2 F, H]
   Parameter* down = nullptr;          // [local E, H, F]
+  Parameter* gate_up_bias = nullptr;  // [local E, 2 F] or null
+  Parameter* down_bias = nullptr;     // [local E, H] or null
   std::vector<float> selection_bias;  // [E] or empty; moved by load, the same on every rank
 };
 
@@ -80,13 +94,32 @@ struct LayerWeights {
   SharedExpertWeights shared;     // sparse layers
 };
 
-/// Where a Hugging Face tensor lies: a contiguous run of elements of one parameter.
+/// A part of a Hugging Face tensor that lies in one piece in a parameter: a matrix [rows, columns].
+struct TensorPart {
+  Parameter* parameter = nullptr;  // null: another rank holds it
+  std::int64_t offset = 0;         // of its first element in the parameter
+  std::int64_t rows = 1;
+  std::int64_t columns = 0;
+  // Its element (r, c) is element begin + r * row_stride + c * column_stride of the tensor.
+  std::int64_t begin = 0;
+  std::int64_t row_stride = 0;
+  std::int64_t column_stride = 1;
+  int owner = 0;  // the expert-parallel rank that holds it, if it is an expert's
+
+  [[nodiscard]] std::int64_t elements() const { return rows * columns; }
+  [[nodiscard]] std::int64_t place(std::int64_t row, std::int64_t column) const {
+    return begin + row * row_stride + column * column_stride;
+  }
+  /// It lies in the tensor as in the parameter.
+  [[nodiscard]] bool contiguous() const { return column_stride == 1 && (rows == 1 || row_stride == columns); }
+};
+
+/// Where a Hugging Face tensor lies: most in one part; those that hold all experts of a layer in one for
+/// each.
 struct CheckpointTensor {
   std::string name;
   Shape shape;
-  Parameter* parameter = nullptr;      // null: another rank holds it
-  std::int64_t offset = 0;             // elements
-  int owner = 0;                       // the expert-parallel rank that holds it, if it is an expert's
+  std::vector<TensorPart> parts;       // together the whole tensor
   bool expert = false;                 // every rank holds what is not
   std::vector<float>* bias = nullptr;  // a selection bias instead of a parameter
 };
@@ -130,15 +163,23 @@ class Parameters {
 
  private:
   void plan_attention(int layer);
+  void plan_latent_attention(int layer);
   void plan_mlp(int layer);
+  void plan_experts(int layer);
   Parameter* add(int layer, bool expert, Shape shape, bool decay, DType dtype);
   void allocate(MemoryPool& pool);
   void locate_tensors();
   void locate_whole(const std::string& name, Parameter* parameter);
   void locate_rows(const std::string& name, Parameter* parameter, std::int64_t first, std::int64_t count);
   void locate_attention(std::int64_t layer);
+  void locate_latent_attention(std::int64_t layer);
+  void locate_dense(std::int64_t layer);
+  void locate_router(std::int64_t layer);
   void locate_experts(std::int64_t layer);
+  void locate_fused_experts(std::int64_t layer);
   void locate_shared_expert(std::int64_t layer);
+  template <typename Visit>
+  void for_each_expert(const Visit& visit) const;
 
   ModelConfig config_;
   DType dtype_;

@@ -4,12 +4,12 @@
 
 #include <span>
 
+#include "expedite/architecture/model_config.h"
 #include "expedite/comm/link_probe.h"
 #include "expedite/comm/process_grid.h"
 #include "expedite/cost/chunk_choice.h"
 #include "expedite/cost/cluster.h"
 #include "expedite/cost/dispatch_cost.h"
-#include "expedite/model/config.h"
 
 namespace expedite::model {
 

@@ -23,6 +23,7 @@ StepRunner::StepRunner(Parameters& parameters, const comm::ProcessGrid& grid, Me
     : parameters_(parameters),
       config_(parameters.config()),
       dtype_(parameters.dtype()),
+      buffer_bytes_(config_, dtype_),
       grid_(grid),
       pool_(pool),
       expert_parallel_(grid.expert_parallel().duplicate("ep")),
@@ -127,42 +128,8 @@ void StepRunner::observe(const std::string& name, int micro_batch, ConstTensorVi
 }
 
 std::int64_t StepRunner::bytes(const schedule::LogicalBuffer& buffer) {
-  const std::int64_t tokens = batch(buffer.micro_batch).size();
-  const std::int64_t element = size_of(dtype_);
-  const std::int64_t row = config_.hidden_size * element;
-  Arena arena;
-  switch (static_cast<Role>(buffer.role)) {
-    case Role::hidden:
-    case Role::mid:
-    case Role::grad_hidden:
-    case Role::grad_mid:
-      return tokens * row;
-    case Role::attention:
-      static_cast<void>(AttentionActivations(arena, config_, tokens, dtype_));
-      return arena.used();
-    case Role::grad_attention:
-      return tokens * config_.qkv_size() * element;
-    case Role::mlp:
-      static_cast<void>(DenseActivations(arena, config_, tokens, dtype_));
-      return arena.used();
-    case Role::grad_mlp:
-      return tokens * 2 * config_.intermediate_size * element;
-    case Role::router:
-      static_cast<void>(RouterActivations(arena, config_, tokens, dtype_));
-      return arena.used();
-    case Role::grad_weights:
-      return tokens * config_.experts_per_token * size_of(DType::f32);
-    case Role::shared_output:
-      return tokens * row;
-    case Role::shared_experts:
-      static_cast<void>(SharedActivations(arena, config_, tokens, dtype_));
-      return arena.used();
-    case Role::grad_shared:
-      static_cast<void>(SharedGradients(arena, config_, tokens, dtype_));
-      return arena.used();
-    default:
-      return bytes_of_rows(buffer);
-  }
+  const auto role = static_cast<Role>(buffer.role);
+  return buffer_bytes_(role, schedule::holds_rows(role) ? rows_of(buffer) : batch(buffer.micro_batch).size());
 }
 
 void StepRunner::run(const schedule::Task& task, runtime::BufferTable& buffers) {
@@ -213,21 +180,20 @@ void StepRunner::run_embedding(const schedule::Task& task, Held& held) {
 void StepRunner::run_attention(const schedule::Task& task, Held& held) {
   const MicroBatch& input = batch(task.micro_batch);
   const std::int64_t tokens = input.size();
-  AttentionWeights& weights = parameters_.layer(task.layer).attention;
-  Arena arena(held(Role::attention));
-  AttentionActivations kept(arena, config_, tokens, dtype_);
+  const AttentionLayer layer(config_, task.layer, parameters_.layer(task.layer).attention, input, dtype_,
+                             pool_);
+  Buffer& kept = held(Role::attention);
   if (task.pass == Pass::forward) {
-    attention_forward(config_, weights, input, rows(held(Role::hidden), tokens), kept,
-                      rows(held(Role::mid), tokens), pool_);
+    layer.forward(rows(held(Role::hidden), tokens), kept, rows(held(Role::mid), tokens));
     return;
   }
   const TensorView grad_mid = rows(held(Role::grad_mid), tokens);
-  const TensorView grad_qkv = held(Role::grad_attention).view(dtype_, {tokens, config_.qkv_size()});
+  Buffer& grads = held(Role::grad_attention);
   if (task.pass == Pass::input_grad) {
-    attention_input_grad(config_, weights, input, rows(held(Role::hidden), tokens), kept, grad_mid, grad_qkv,
-                         rows(held(Role::grad_hidden), tokens), pool_);
+    layer.input_grad(rows(held(Role::hidden), tokens), kept, grad_mid, grads,
+                     rows(held(Role::grad_hidden), tokens));
   } else {
-    attention_weight_grad(weights, kept, grad_mid, grad_qkv);
+    layer.weight_grad(kept, grad_mid, grads);
   }
 }
 

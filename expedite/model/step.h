@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "expedite/architecture/buffer_bytes.h"
 #include "expedite/comm/node_memory.h"
 #include "expedite/comm/process_grid.h"
 #include "expedite/kernels/optimizer.h"
@@ -126,8 +127,8 @@ class StepRunner final : public runtime::TaskRunner {
   [[nodiscard]] ReturnedRows returned_rows(const schedule::Task& task, Held& held);
   /// Adds up what this rank's experts made, for whoever adds it to the rest.
   void sum_for_others(const schedule::Task& task, Held& held);
-  /// Sizes of the buffers of routed rows.
-  [[nodiscard]] std::int64_t bytes_of_rows(const schedule::LogicalBuffer& buffer);
+  /// Of a buffer of routed rows.
+  [[nodiscard]] std::int64_t rows_of(const schedule::LogicalBuffer& buffer);
   [[nodiscard]] bool expert_parallel() const { return layout_.ranks() > 1; }
   [[nodiscard]] const MicroBatch& batch(int micro_batch) const;
   [[nodiscard]] TensorView rows(Buffer& buffer, std::int64_t count) const;            // [count, H]
@@ -174,6 +175,7 @@ class StepRunner final : public runtime::TaskRunner {
   Parameters& parameters_;
   const ModelConfig& config_;
   DType dtype_;
+  architecture::BufferBytes buffer_bytes_;
   const comm::ProcessGrid& grid_;
   MemoryPool& pool_;
   // One communicator per stream and group: operations of different streams may start in any order.

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "expedite/architecture/model_config.h"
 #include "expedite/comm/grid_layout.h"
 #include "expedite/model/balance.h"
-#include "expedite/model/config.h"
 #include "expedite/model/step_spec.h"
 #include "expedite/schedule/builders.h"
 #include "expedite/schedule/schedule.h"

@@ -18,56 +18,34 @@ kernels::RowBlocks StepRunner::expert_blocks(const schedule::Task& task) {
              : chunk_plan(task).blocks;
 }
 
-std::int64_t StepRunner::bytes_of_rows(const schedule::LogicalBuffer& buffer) {
+std::int64_t StepRunner::rows_of(const schedule::LogicalBuffer& buffer) {
   const moe::ChunkPlan& chunk = chunk_plan(buffer);
-  const std::int64_t row = config_.hidden_size * size_of(dtype_);
-  const auto gated = [this](std::int64_t count) {
-    Arena arena;
-    static_cast<void>(GatedRows(arena, config_, count, dtype_));
-    return arena.used();
-  };
-  const auto in_expert_order = [&]() {
-    return spec_->whole_layer_buffers()
-               ? routing(buffer.micro_batch, buffer.layer).plan.layer_blocks(0, 1).total
-               : chunk.blocks.total;
-  };
-  const auto shares = [&] {
-    return chunk.neighbour_shares[static_cast<std::size_t>(layout_.local_index(layout_.rank()))];
-  };
-  Arena arena;
   switch (static_cast<Role>(buffer.role)) {
     case Role::dispatch_send:
-    case Role::grad_dispatch_recv:
-      return gated(chunk.sent_rows());
     case Role::combine_recv:
     case Role::grad_combine_send:
-      return chunk.sent_rows() * row;
+    case Role::grad_dispatch_recv:
+      return chunk.sent_rows();
     case Role::dispatch_recv:
-      return gated(chunk.outward_rows());
     case Role::grad_combine_recv:
-      return chunk.outward_rows() * row;
+      return chunk.outward_rows();
     case Role::combine_send:
-      return chunk.arrived_rows() * row;
     case Role::grad_dispatch_send:
-      return gated(chunk.arrived_rows());
+      return chunk.arrived_rows();
     case Role::combine_share:
-      return shares() * row;
     case Role::grad_dispatch_share:
-      return gated(shares());
+      return chunk.neighbour_shares[static_cast<std::size_t>(layout_.local_index(layout_.rank()))];
     case Role::expert_output:
-      return chunk.blocks.total * row;
     case Role::grad_expert_input:
-      return gated(chunk.blocks.total);
+      return chunk.blocks.total;
     case Role::expert_input:
-      static_cast<void>(ExpertInput(arena, config_, in_expert_order(), dtype_));
-      return arena.used();
     case Role::grad_output:
-      return in_expert_order() * row;
     case Role::activated:
-      return in_expert_order() * config_.moe_intermediate_size * size_of(dtype_);
     case Role::gate_up:
     case Role::grad_gate_up:
-      return in_expert_order() * 2 * config_.moe_intermediate_size * size_of(dtype_);
+      return spec_->whole_layer_buffers()
+                 ? routing(buffer.micro_batch, buffer.layer).plan.layer_blocks(0, 1).total
+                 : chunk.blocks.total;
     default:
       fail("a step has no buffer of role {}", buffer.role);
   }
@@ -255,8 +233,8 @@ void StepRunner::run_experts_forward(const schedule::Task& task, Held& held) {
   const TensorView gate_up = gate_up_rows(held(Role::gate_up), blocks.total);
   const TensorView activated = activated_rows(held(Role::activated), blocks.total);
   experts_gate_up(weights, blocks, input, gate_up);
-  experts_activate(blocks, input, gate_up, activated);
-  experts_forward(weights, blocks, activated, chunk.blocks,
+  experts_activate(glu_options(config_), blocks, input, gate_up, activated);
+  experts_forward(weights, blocks, input, activated, chunk.blocks,
                   rows(held(Role::expert_output), chunk.blocks.total));
   sum_for_others(task, held);
 }
@@ -269,7 +247,8 @@ void StepRunner::run_experts_recompute(const schedule::Task& task, Held& held) {
   if (spec_->ep_plan.recompute == schedule::MoeRecompute::full) {
     experts_gate_up(parameters_.layer(task.layer).moe, blocks, input, gate_up);
   }
-  experts_activate(blocks, input, gate_up, activated_rows(held(Role::activated), blocks.total));
+  experts_activate(glu_options(config_), blocks, input, gate_up,
+                   activated_rows(held(Role::activated), blocks.total));
 }
 
 void StepRunner::run_experts_input_grad(const schedule::Task& task, Held& held) {
@@ -291,9 +270,10 @@ void StepRunner::run_experts_input_grad(const schedule::Task& task, Held& held) 
   const Buffer scratch =
       pool_.allocate(chunk.blocks.total * size_of(DType::f32), MemoryCategory::expert_activations);
   const TensorView grad_weights = scratch.view(DType::f32, {chunk.blocks.total});
-  experts_input_grad(
-      parameters_.layer(task.layer).moe, blocks, input, gate_up_rows(held(Role::gate_up), blocks.total),
-      grad_output, grad_gate_up_rows(held, blocks.total), chunk.blocks, gradients.rows, grad_weights, pool_);
+  experts_input_grad(glu_options(config_), parameters_.layer(task.layer).moe, blocks, input,
+                     gate_up_rows(held(Role::gate_up), blocks.total), grad_output,
+                     grad_gate_up_rows(held, blocks.total), chunk.blocks, gradients.rows, grad_weights,
+                     pool_);
 
   kernels::fill_zero(gradients.gates);
   auto* gates = gradients.gates.as<float>();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "expedite/architecture/buffer_bytes.h"
+
 namespace expedite::model {
 
 schedule::StepSpec step_spec(const ModelConfig& config, DType dtype, const schedule::EpPlan& plan,
@@ -34,15 +36,9 @@ schedule::StepSpec step_spec(const ModelConfig& config, DType dtype, const sched
   spec.update = shape.update;
   spec.batch_aux_loss = shape.batch_aux_loss;
   spec.tokens = shape.tokens;
-  spec.hidden_size = config.hidden_size;
-  spec.qkv_size = config.qkv_size();
-  spec.query_size = config.query_size();
-  spec.intermediate_size = config.intermediate_size;
-  spec.moe_intermediate_size = config.moe_intermediate_size;
-  spec.shared_expert_intermediate_size = config.shared_expert_intermediate_size;
-  spec.experts = config.experts;
+  spec.shared_experts = config.shared_expert_intermediate_size > 0;
   spec.experts_per_token = config.experts_per_token;
-  spec.element_bytes = size_of(dtype);
+  spec.bytes = architecture::BufferBytes(config, dtype);
   return spec;
 }
 

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "expedite/architecture/model_config.h"
 #include "expedite/comm/grid_layout.h"
-#include "expedite/model/config.h"
 #include "expedite/schedule/step_spec.h"
 #include "expedite/tensor/dtype.h"
 

@@ -30,6 +30,26 @@ std::int64_t sparse_index(const ModelConfig& config, std::int64_t layer) {
                                   : -1;
 }
 
+/// Columns of what latent attention multiplies.
+struct LatentSizes {
+  double hidden;
+  double query;
+  double query_rank;
+  double rank;
+  double compressed;  // of the first product: the query or what it is compressed to, and the rest
+  double expanded;    // keys without position, and values
+  double key_value;   // whole keys, and values
+
+  explicit LatentSizes(const ModelConfig& config)
+      : hidden(real(config.hidden_size)),
+        query(real(config.query_size())),
+        query_rank(real(config.q_lora_rank)),
+        rank(real(config.kv_lora_rank)),
+        compressed((config.q_lora_rank > 0 ? query_rank : query) + real(config.compressed_size())),
+        expanded(real(config.heads * (config.qk_nope_head_dim + config.value_dim))),
+        key_value(real(config.kv_size() + config.value_size())) {}
+};
+
 }  // namespace
 
 TaskCosts::TaskCosts(StepCase step, const cost::Cluster& cluster)
@@ -136,41 +156,25 @@ double TaskCosts::compute_seconds(int rank, const Task& task) const {
 // ---- Attention and dense layers
 
 double TaskCosts::attention(const Task& task) const {
-  const double hidden = real(step_.config.hidden_size);
-  const double qkv = real(step_.config.qkv_size());
-  const double query = real(step_.config.query_size());
+  const bool latent = step_.config.attention == architecture::AttentionKind::latent;
   switch (task.pass) {
     case Pass::forward:
-      return attention_forward();
+      return (latent ? latent_forward() : grouped_query_forward()) + scores("attention", task.layer) +
+             attention_output();
     case Pass::input_grad:
-      return attention_input_grad();
+      return kernel("matmul_input_grad",
+                    {tokens_, real(step_.config.context_size()), real(step_.config.hidden_size)}) +
+             scores("attention_backward", task.layer) +
+             (latent ? latent_input_grad() : grouped_query_input_grad()) + norm_backward();
     default:
-      return kernel("matmul_weight_grad", {hidden, query, tokens_}) +
-             kernel("matmul_weight_grad", {qkv, hidden, tokens_});
+      return latent ? latent_weight_grad() : grouped_query_weight_grad();
   }
-}
-
-/// Of all query and key heads.
-double TaskCosts::heads_norms(std::string_view kernel_name) const {
-  const ModelConfig& config = step_.config;
-  if (!config.qk_norm) {
-    return 0.0;
-  }
-  return kernel(kernel_name, {tokens_ * real(config.heads), real(config.head_dim)}) +
-         kernel(kernel_name, {tokens_ * real(config.kv_heads), real(config.head_dim)});
-}
-
-double TaskCosts::rotary() const {
-  const ModelConfig& config = step_.config;
-  return kernel("rotary", {tokens_, real(config.heads), real(config.head_dim)}) +
-         kernel("rotary", {tokens_, real(config.kv_heads), real(config.head_dim)});
 }
 
 namespace {
 
 /// The part of a causal square of scores that lies inside a window.
-double window_share(const ModelConfig& config, double length) {
-  const double window = real(config.sliding_window);
+double window_share(double window, double length) {
   if (window <= 0.0 || window >= length) {
     return 1.0;
   }
@@ -179,41 +183,140 @@ double window_share(const ModelConfig& config, double length) {
 
 }  // namespace
 
-double TaskCosts::attention_forward() const {
+/// Scores and what they weigh, of all heads. Measured with values as long as keys.
+double TaskCosts::scores(std::string_view kernel_name, int layer) const {
+  const ModelConfig& config = step_.config;
+  const double length = real(step_.sequence_length);
+  const double values = real(config.head_dim + config.value_dim) / (2.0 * real(config.head_dim));
+  return sequences_ * real(config.heads) * kernel(kernel_name, {length, real(config.head_dim)}) * values *
+         window_share(real(config.window(layer)), length);
+}
+
+double TaskCosts::attention_output() const {
   const ModelConfig& config = step_.config;
   const double hidden = real(config.hidden_size);
-  const double length = real(step_.sequence_length);
-  const double heads = sequences_ * real(config.heads) *
-                       kernel("attention", {length, real(config.head_dim)}) * window_share(config, length);
-  // A query-key norm copies what it normalises first.
-  const double copy =
-      config.qk_norm ? kernel("gather_rows", {tokens_, real(config.query_size() + config.kv_size())}) : 0.0;
-  return kernel("rms_norm", {tokens_, hidden}) +
-         kernel("matmul", {tokens_, real(config.qkv_size()), hidden}) + copy + heads_norms("rms_norm") +
-         rotary() + heads + kernel("matmul", {tokens_, hidden, real(config.query_size())}) +
+  return kernel("matmul", {tokens_, hidden, real(config.context_size())}) + bias(config.output_bias, hidden) +
          kernel("add", {tokens_, hidden});
 }
 
-double TaskCosts::attention_input_grad() const {
+/// A bias reads and writes as much as the addition of rows writes.
+double TaskCosts::bias(bool there, double columns) const {
+  return there ? kernel("add", {tokens_, columns}) : 0.0;
+}
+
+double TaskCosts::norm_backward() const {
+  const double hidden = real(step_.config.hidden_size);
+  return kernel("rms_norm_backward", {tokens_, hidden}) + kernel("add", {tokens_, hidden});
+}
+
+// ---- Grouped-query attention
+
+/// Of all query and key heads.
+double TaskCosts::heads_norms(std::string_view kernel_name) const {
+  const ModelConfig& config = step_.config;
+  switch (config.qk_norm) {
+    case architecture::QkNorm::head:
+      return kernel(kernel_name, {tokens_ * real(config.heads), real(config.head_dim)}) +
+             kernel(kernel_name, {tokens_ * real(config.kv_heads), real(config.head_dim)});
+    case architecture::QkNorm::whole:
+      return kernel(kernel_name, {tokens_, real(config.query_size())}) +
+             kernel(kernel_name, {tokens_, real(config.kv_size())});
+    default:
+      return 0.0;
+  }
+}
+
+double TaskCosts::rotary() const {
+  const ModelConfig& config = step_.config;
+  return kernel("rotary", {tokens_, real(config.heads), real(config.head_dim)}) +
+         kernel("rotary", {tokens_, real(config.kv_heads), real(config.head_dim)});
+}
+
+double TaskCosts::grouped_query_forward() const {
   const ModelConfig& config = step_.config;
   const double hidden = real(config.hidden_size);
-  const double length = real(step_.sequence_length);
-  const double heads = sequences_ * real(config.heads) *
-                       kernel("attention_backward", {length, real(config.head_dim)}) *
-                       window_share(config, length);
-  return kernel("matmul_input_grad", {tokens_, real(config.query_size()), hidden}) + heads + rotary() +
-         heads_norms("rms_norm_backward") +
-         kernel("matmul_input_grad", {tokens_, hidden, real(config.qkv_size())}) +
-         kernel("rms_norm_backward", {tokens_, hidden}) + kernel("add", {tokens_, hidden});
+  // A query-key norm copies what it normalises first.
+  const double copy = config.qk_norm != architecture::QkNorm::none
+                          ? kernel("gather_rows", {tokens_, real(config.query_size() + config.kv_size())})
+                          : 0.0;
+  return kernel("rms_norm", {tokens_, hidden}) +
+         kernel("matmul", {tokens_, real(config.qkv_size()), hidden}) +
+         bias(config.qkv_bias, real(config.qkv_size())) + copy + heads_norms("rms_norm") + rotary();
+}
+
+double TaskCosts::grouped_query_input_grad() const {
+  const ModelConfig& config = step_.config;
+  return rotary() + heads_norms("rms_norm_backward") +
+         kernel("matmul_input_grad", {tokens_, real(config.hidden_size), real(config.qkv_size())});
+}
+
+double TaskCosts::grouped_query_weight_grad() const {
+  const ModelConfig& config = step_.config;
+  const double hidden = real(config.hidden_size);
+  return kernel("matmul_weight_grad", {hidden, real(config.context_size()), tokens_}) +
+         kernel("matmul_weight_grad", {real(config.qkv_size()), hidden, tokens_}) +
+         bias(config.output_bias, hidden) + bias(config.qkv_bias, real(config.qkv_size()));
+}
+
+// ---- Latent attention
+
+double TaskCosts::latent_rotary() const {
+  const ModelConfig& config = step_.config;
+  return kernel("rotary", {tokens_, real(config.heads), real(config.qk_rope_head_dim)}) +
+         kernel("rotary", {tokens_, 1.0, real(config.qk_rope_head_dim)});
+}
+
+double TaskCosts::latent_forward() const {
+  const ModelConfig& config = step_.config;
+  const LatentSizes size(config);
+  double seconds =
+      kernel("rms_norm", {tokens_, size.hidden}) + kernel("matmul", {tokens_, size.compressed, size.hidden}) +
+      bias(config.qkv_bias, size.compressed) + kernel("gather_rows", {tokens_, size.compressed}) +
+      kernel("rms_norm", {tokens_, size.rank}) + kernel("matmul", {tokens_, size.expanded, size.rank}) +
+      latent_rotary() + kernel("gather_rows", {tokens_, size.key_value});
+  if (config.q_lora_rank > 0) {
+    seconds += kernel("rms_norm", {tokens_, size.query_rank}) +
+               kernel("matmul", {tokens_, size.query, size.query_rank});
+  }
+  return seconds;
+}
+
+double TaskCosts::latent_input_grad() const {
+  const ModelConfig& config = step_.config;
+  const LatentSizes size(config);
+  double seconds = kernel("gather_rows", {tokens_, size.key_value}) + latent_rotary() +
+                   kernel("matmul_input_grad", {tokens_, size.rank, size.expanded}) +
+                   kernel("rms_norm_backward", {tokens_, size.rank}) +
+                   kernel("matmul_input_grad", {tokens_, size.hidden, size.compressed});
+  if (config.q_lora_rank > 0) {
+    seconds += kernel("matmul_input_grad", {tokens_, size.query_rank, size.query}) +
+               kernel("rms_norm_backward", {tokens_, size.query_rank});
+  }
+  return seconds;
+}
+
+double TaskCosts::latent_weight_grad() const {
+  const ModelConfig& config = step_.config;
+  const LatentSizes size(config);
+  double seconds = kernel("matmul_weight_grad", {size.hidden, real(config.context_size()), tokens_}) +
+                   kernel("matmul_weight_grad", {size.expanded, size.rank, tokens_}) +
+                   kernel("matmul_weight_grad", {size.compressed, size.hidden, tokens_}) +
+                   bias(config.output_bias, size.hidden) + bias(config.qkv_bias, size.compressed);
+  if (config.q_lora_rank > 0) {
+    seconds += kernel("matmul_weight_grad", {size.query, size.query_rank, tokens_});
+  }
+  return seconds;
 }
 
 double TaskCosts::dense_mlp(const Task& task) const {
   const double hidden = real(step_.config.hidden_size);
   const double ffn = real(step_.config.intermediate_size);
+  const bool mlp_bias = step_.config.mlp_bias;
   switch (task.pass) {
     case Pass::forward:
       return kernel("rms_norm", {tokens_, hidden}) + kernel("matmul", {tokens_, 2.0 * ffn, hidden}) +
-             kernel("swiglu", {tokens_, ffn}) + kernel("matmul", {tokens_, hidden, ffn}) +
+             bias(mlp_bias, 2.0 * ffn) + kernel("swiglu", {tokens_, ffn}) +
+             kernel("matmul", {tokens_, hidden, ffn}) + bias(mlp_bias, hidden) +
              kernel("add", {tokens_, hidden});
     case Pass::input_grad:
       return kernel("matmul_input_grad", {tokens_, ffn, hidden}) + kernel("swiglu_backward", {tokens_, ffn}) +
@@ -221,7 +324,8 @@ double TaskCosts::dense_mlp(const Task& task) const {
              kernel("rms_norm_backward", {tokens_, hidden}) + kernel("add", {tokens_, hidden});
     default:
       return kernel("matmul_weight_grad", {hidden, ffn, tokens_}) +
-             kernel("matmul_weight_grad", {2.0 * ffn, hidden, tokens_});
+             kernel("matmul_weight_grad", {2.0 * ffn, hidden, tokens_}) + bias(mlp_bias, hidden) +
+             bias(mlp_bias, 2.0 * ffn);
   }
 }
 
@@ -325,6 +429,11 @@ double TaskCosts::sum_for_others(const ExpectedRows& layer, double tokens, bool 
                                  {count, real(step_.config.experts_per_token), layer.summands_back()});
 }
 
+/// Of an expert's rows.
+double TaskCosts::row_bias(double rows, double columns) const {
+  return step_.config.mlp_bias ? kernel("add", {rows, columns}) : 0.0;
+}
+
 double TaskCosts::experts(int rank, const Task& task) const {
   const double hidden = real(step_.config.hidden_size);
   const double ffn = real(step_.config.moe_intermediate_size);
@@ -342,7 +451,8 @@ double TaskCosts::experts(int rank, const Task& task) const {
     double seconds = 0.0;
     for (const double rows : together) {
       seconds += kernel("grouped_matmul_weight_grad", {rows, hidden, ffn}) +
-                 kernel("grouped_matmul_weight_grad", {rows, 2.0 * ffn, hidden});
+                 kernel("grouped_matmul_weight_grad", {rows, 2.0 * ffn, hidden}) + row_bias(rows, hidden) +
+                 row_bias(rows, 2.0 * ffn);
     }
     return seconds;
   }
@@ -352,18 +462,19 @@ double TaskCosts::experts(int rank, const Task& task) const {
     all += rows;
     switch (task.pass) {
       case Pass::forward:
-        seconds += kernel("grouped_matmul", {rows, 2.0 * ffn, hidden}) + kernel("swiglu", {rows, ffn}) +
-                   kernel("grouped_matmul", {rows, hidden, ffn});
+        seconds += kernel("grouped_matmul", {rows, 2.0 * ffn, hidden}) + row_bias(rows, 2.0 * ffn) +
+                   kernel("swiglu", {rows, ffn}) + kernel("grouped_matmul", {rows, hidden, ffn}) +
+                   row_bias(rows, hidden);
         break;
       case Pass::recompute:
         seconds += kernel("swiglu", {rows, ffn});
         if (spec_.ep_plan.recompute == schedule::MoeRecompute::full) {
-          seconds += kernel("grouped_matmul", {rows, 2.0 * ffn, hidden});
+          seconds += kernel("grouped_matmul", {rows, 2.0 * ffn, hidden}) + row_bias(rows, 2.0 * ffn);
         }
         break;
       default:
         seconds += kernel("grouped_matmul_input_grad", {rows, hidden, ffn}) +
-                   kernel("swiglu_backward", {rows, ffn}) +
+                   kernel("swiglu_backward", {rows, ffn}) + row_bias(rows, hidden) +
                    kernel("grouped_matmul_input_grad", {rows, 2.0 * ffn, hidden});
     }
   }

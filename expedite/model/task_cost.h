@@ -34,16 +34,26 @@ class TaskCosts {
   }
   [[nodiscard]] double compute_seconds(int rank, const schedule::Task& task) const;
   [[nodiscard]] double attention(const schedule::Task& task) const;
-  [[nodiscard]] double attention_forward() const;
-  [[nodiscard]] double attention_input_grad() const;
+  [[nodiscard]] double scores(std::string_view kernel_name, int layer) const;
+  [[nodiscard]] double attention_output() const;
+  [[nodiscard]] double bias(bool there, double columns) const;
+  [[nodiscard]] double norm_backward() const;
   [[nodiscard]] double heads_norms(std::string_view kernel_name) const;
   [[nodiscard]] double rotary() const;
+  [[nodiscard]] double grouped_query_forward() const;
+  [[nodiscard]] double grouped_query_input_grad() const;
+  [[nodiscard]] double grouped_query_weight_grad() const;
+  [[nodiscard]] double latent_rotary() const;
+  [[nodiscard]] double latent_forward() const;
+  [[nodiscard]] double latent_input_grad() const;
+  [[nodiscard]] double latent_weight_grad() const;
   [[nodiscard]] double dense_mlp(const schedule::Task& task) const;
   [[nodiscard]] double router(const schedule::Task& task) const;
   [[nodiscard]] double shared_experts(const schedule::Task& task) const;
   [[nodiscard]] double permute(int rank, const schedule::Task& task) const;
   [[nodiscard]] double unpermute(int rank, const schedule::Task& task) const;
   [[nodiscard]] double experts(int rank, const schedule::Task& task) const;
+  [[nodiscard]] double row_bias(double rows, double columns) const;
   [[nodiscard]] double sum_for_others(const ExpectedRows& rows, double tokens, bool forward) const;
   [[nodiscard]] double loss() const;
   [[nodiscard]] double optimizer(int rank, int layer) const;

@@ -34,7 +34,7 @@ Constant matmul_constant(Precision precision) {
 
 }  // namespace
 
-CostContext::CostContext(const Transformer& model, const Machine& machine, const Workload& workload,
+CostContext::CostContext(const ModelConfig& model, const Machine& machine, const Workload& workload,
                          Precision precision, const Efficiencies& efficiencies, const Software& software,
                          const ExpertLoad& load, bool forced_balance)
     : model_(model),
@@ -49,15 +49,15 @@ CostContext::CostContext(const Transformer& model, const Machine& machine, const
           name_of(precision));
   set_efficiencies(efficiencies);
   const auto seq = static_cast<double>(workload.seq);
-  const double windowed =
-      static_cast<double>(model.windowed_layers) / static_cast<double>(model.layer_count());
-  attended_causal_ = windowed * attended_tokens(seq, static_cast<double>(model.window), true) +
+  const double windowed = static_cast<double>(model.windowed_layers()) / static_cast<double>(model.layers);
+  attended_causal_ = windowed * attended_tokens(seq, static_cast<double>(model.sliding_window), true) +
                      (1.0 - windowed) * attended_tokens(seq, 0.0, true);
   attended_full_ = attended_tokens(seq, 0.0, false);
   if (model.experts == 0) {
     return;
   }
-  const cost::Routing routing{.experts = model.experts, .topk = model.topk, .weights = load.weights};
+  const cost::Routing routing{
+      .experts = model.experts, .topk = model.experts_per_token, .weights = load.weights};
   const auto per_node = static_cast<std::int64_t>(machine.level_count > 0 ? machine.levels[0].ranks : 1.0);
   reach_ = expert_reaches(routing, load.by_expert, machine.ranks, per_node);
 }
@@ -85,7 +85,7 @@ CostContext::Reach CostContext::reach(std::int64_t ep, std::int64_t etp, double 
                            std::max(1.0, static_cast<double>(ep * etp) / per_node));
   }
   if (!forced_balance_) {
-    reach.busiest = found->busiest_of(tokens * static_cast<double>(model_.topk));
+    reach.busiest = found->busiest_of(tokens * static_cast<double>(model_.experts_per_token));
   }
   return reach;
 }

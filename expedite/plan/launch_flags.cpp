@@ -31,12 +31,11 @@ class Flags {
 };
 
 /// As a Python expression, runs alike together: "[0]*3+[1]*58".
-std::string layer_pattern(const std::vector<LayerKind>& layers) {
+std::string layer_pattern(const std::vector<bool>& sparse) {
   std::string pattern;
-  for (auto begin = layers.begin(); begin != layers.end();) {
-    const auto end = std::find_if(begin, layers.end(), [&](LayerKind kind) { return kind != *begin; });
-    pattern +=
-        fmt::format("{}[{}]*{}", pattern.empty() ? "" : "+", *begin == LayerKind::moe ? 1 : 0, end - begin);
+  for (auto begin = sparse.begin(); begin != sparse.end();) {
+    const auto end = std::find(begin, sparse.end(), !*begin);
+    pattern += fmt::format("{}[{}]*{}", pattern.empty() ? "" : "+", *begin ? 1 : 0, end - begin);
     begin = end;
   }
   return pattern;
@@ -109,7 +108,7 @@ class Writer {
     if (dualpipe()) {
       dualpipev_layers();
     } else {
-      flags_.add("--num-layers", model_.layer_count());
+      flags_.add("--num-layers", model_.layers);
       if (by_layout()) {
         flags_.add_quoted("--pipeline-model-parallel-layout", layout_of(split_));
       } else if (!split_.even()) {
@@ -120,10 +119,10 @@ class Writer {
         flags_.add("--num-layers-per-virtual-pipeline-stage", split_.most_layers());
       }
     }
-    if (model_.mtp_layers > 0) {
-      flags_.add("--mtp-num-layers", model_.mtp_layers);
+    if (model_.prediction_layers > 0) {
+      flags_.add("--mtp-num-layers", model_.prediction_layers);
     }
-    if (!model_.tied_embeddings) {
+    if (!model_.tie_word_embeddings) {
       flags_.add("--untie-embeddings-and-output-weights");
     }
   }
@@ -132,9 +131,9 @@ class Writer {
     const std::int64_t idle = *idle_layers_of_dualpipev(launch());
     std::vector<std::int64_t> numbers;
     for (std::int64_t i = 0; i < idle; ++i) {
-      numbers.push_back(model_.layer_count() + i);
+      numbers.push_back(model_.layers + i);
     }
-    flags_.add("--num-layers", model_.layer_count() + idle);
+    flags_.add("--num-layers", model_.layers + idle);
     if (idle > 0) {
       flags_.add("--noop-layers", fmt::format("{}", fmt::join(numbers, ",")));
     }
@@ -200,8 +199,8 @@ class Writer {
   void experts() {
     flags_.add("--num-experts", model_.experts);
     dense_layers();
-    flags_.add("--moe-router-topk", model_.topk);
-    if (model_.topk == 1) {
+    flags_.add("--moe-router-topk", model_.experts_per_token);
+    if (model_.experts_per_token == 1) {
       flags_.add("--moe-router-pre-softmax");
     }
     flags_.add("--expert-model-parallel-size", s_.ep);
@@ -216,12 +215,12 @@ class Writer {
   }
 
   void dense_layers() {
-    const std::int64_t dense = model_.count(LayerKind::dense);
+    const std::int64_t dense = model_.count(architecture::LayerKind::dense);
     if (dense == 0) {
       return;
     }
     if (megatron_) {
-      flags_.add_quoted("--moe-layer-freq", layer_pattern(model_.layers));
+      flags_.add_quoted("--moe-layer-freq", layer_pattern(model_.sparse));
     } else {
       flags_.add("--first-k-dense-replace", dense);
       flags_.add("--moe-layer-freq", 1);
@@ -232,7 +231,7 @@ class Writer {
 
   bool megatron_;
   const CostContext& context_;
-  const Transformer& model_;
+  const ModelConfig& model_;
   const Strategy& s_;
   PipelineSplit split_;
   Flags flags_;

@@ -14,8 +14,8 @@ bool dualpipe(const Launch& l) {
 }
 
 /// Dense layers before the first with experts.
-std::int64_t leading_dense(const Transformer& model) {
-  return std::ranges::find(model.layers, LayerKind::moe) - model.layers.begin();
+std::int64_t leading_dense(const ModelConfig& model) {
+  return std::ranges::find(model.sparse, true) - model.sparse.begin();
 }
 
 std::string_view name_of_pipeline(const Launch& l) {
@@ -107,18 +107,18 @@ constexpr LaunchRule kRules[] = {
                           l.model.positions);
      }},
     {"prediction with context parallelism", false, true, 13,
-     [](const Launch& l) { return l.model.mtp_layers == 0 || l.strategy.cp == 1; },
+     [](const Launch& l) { return l.model.prediction_layers == 0 || l.strategy.cp == 1; },
      [](const Launch& l) {
        return fmt::format("cp {} with multi-token prediction: core 0.12 needs cp=1", l.strategy.cp);
      }},
     {"prediction with learned positions", true, true, kNever,
-     [](const Launch& l) { return l.model.mtp_layers == 0 || l.model.positions == 0; },
+     [](const Launch& l) { return l.model.prediction_layers == 0 || l.model.positions == 0; },
      [](const Launch&) {
        return std::string("multi-token prediction needs rotary embedding, not learned positions");
      }},
     {"leading dense layers", false, true, kNever,
      [](const Launch& l) {
-       return l.model.experts == 0 || l.model.count(LayerKind::dense) == leading_dense(l.model);
+       return l.model.experts == 0 || l.model.count(architecture::LayerKind::dense) == leading_dense(l.model);
      },
      [](const Launch&) {
        return std::string(
@@ -128,13 +128,13 @@ constexpr LaunchRule kRules[] = {
     {"dense layers of a stage", false, true, kNever,
      [](const Launch& l) {
        return l.model.experts == 0 || l.strategy.pp == 1 || leading_dense(l.model) == 0 ||
-              leading_dense(l.model) < l.model.layer_count() / l.strategy.pp;
+              leading_dense(l.model) < l.model.layers / l.strategy.pp;
      },
      [](const Launch& l) {
        const std::int64_t dense = leading_dense(l.model);
        return fmt::format(
            "pp {}: --first-k-dense-replace {} must be below layers / pp = {}; take pp up to {}",
-           l.strategy.pp, dense, l.model.layer_count() / l.strategy.pp, l.model.layer_count() / (dense + 1));
+           l.strategy.pp, dense, l.model.layers / l.strategy.pp, l.model.layers / (dense + 1));
      }},
     {"DualPipeV with context parallelism", false, true, kNever,
      [](const Launch& l) { return !dualpipe(l) || l.strategy.cp == 1; },
@@ -142,7 +142,7 @@ constexpr LaunchRule kRules[] = {
        return fmt::format("cp {}: --schedules-method dualpipev needs cp=1", l.strategy.cp);
      }},
     {"DualPipeV with tied embeddings", false, true, kNever,
-     [](const Launch& l) { return !dualpipe(l) || !l.model.tied_embeddings; },
+     [](const Launch& l) { return !dualpipe(l) || !l.model.tie_word_embeddings; },
      [](const Launch&) {
        return std::string(
            "--schedules-method dualpipev needs a head of its own, and the model ties it to "
@@ -154,7 +154,7 @@ constexpr LaunchRule kRules[] = {
        return fmt::format(
            "pp {}: --schedules-method dualpipev cuts {} layers into 2 * pp equal chunks, of which the last "
            "would be empty",
-           l.strategy.pp, l.model.layer_count());
+           l.strategy.pp, l.model.layers);
      }},
 };
 
@@ -194,8 +194,8 @@ std::string why_refused(Launcher launcher, const Launch& launch) {
 
 std::optional<std::int64_t> idle_layers_of_dualpipev(const Launch& launch) {
   const std::int64_t chunks = 2 * std::int64_t{launch.strategy.pp};
-  const std::int64_t per_chunk = (launch.model.layer_count() + chunks - 1) / chunks;
-  const std::int64_t idle = per_chunk * chunks - launch.model.layer_count();
+  const std::int64_t per_chunk = (launch.model.layers + chunks - 1) / chunks;
+  const std::int64_t idle = per_chunk * chunks - launch.model.layers;
   return idle < per_chunk ? std::optional(idle) : std::nullopt;
 }
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
+#include "expedite/architecture/model_config.h"
 #include "expedite/plan/precision.h"
 #include "expedite/plan/strategy.h"
-#include "expedite/plan/transformer.h"
 
 namespace expedite::plan {
 
@@ -20,7 +20,7 @@ inline constexpr std::array<std::string_view, 2> kLauncherNames = {"megatron", "
 
 struct Launch {
   const Strategy& strategy;
-  const Transformer& model;
+  const ModelConfig& model;
   const Workload& workload;
   Precision precision = Precision::bf16;
 };

@@ -26,7 +26,7 @@ class LayerCoster {
         model_(context.model()),
         strategy_(strategy),
         tp_(strategy.tp),
-        hidden_(static_cast<double>(model_.hidden)),
+        hidden_(static_cast<double>(model_.hidden_size)),
         tokens_(static_cast<double>(strategy.micro_batch) * static_cast<double>(context.workload().seq) /
                 strategy.cp),
         own_tokens_(tokens_ / tp_),
@@ -51,7 +51,7 @@ class LayerCoster {
   void dense() {
     at_ = &layer_[Operation::mlp];
     gap(Constant::layer_gap);
-    mlp(static_cast<double>(model_.ffn), tokens_, tp_);
+    mlp(static_cast<double>(model_.intermediate_size), tokens_, tp_);
     tensor_communication(1.0);
     finish();
   }
@@ -61,9 +61,9 @@ class LayerCoster {
     gap(Constant::layer_gap);
     gap(Constant::moe_overhead);
     product(own_tokens_, static_cast<double>(model_.experts), hidden_);
-    if (model_.shared_ffn > 0) {
+    if (model_.shared_expert_intermediate_size > 0) {
       at_ = &layer_[Operation::shared_experts];
-      mlp(static_cast<double>(model_.shared_ffn), tokens_, tp_);
+      mlp(static_cast<double>(model_.shared_expert_intermediate_size), tokens_, tp_);
       tensor_communication(1.0);
     }
     experts();
@@ -101,10 +101,10 @@ class LayerCoster {
   void projections() {
     const auto heads = static_cast<double>(model_.heads);
     const double t = tokens_;
-    if (model_.attention == AttentionKind::latent) {
+    if (model_.attention == architecture::AttentionKind::latent) {
       const auto q_rank = static_cast<double>(model_.q_lora_rank);
       const auto kv_rank = static_cast<double>(model_.kv_lora_rank);
-      const double query = heads * static_cast<double>(model_.qk_dim()) / tp_;
+      const double query = heads * static_cast<double>(model_.head_dim) / tp_;
       if (q_rank > 0.0) {
         product(shared_tokens_, q_rank, hidden_);
         product(t, query, q_rank);
@@ -112,19 +112,19 @@ class LayerCoster {
         product(t, query, hidden_);
       }
       product(shared_tokens_, kv_rank + static_cast<double>(model_.qk_rope_head_dim), hidden_);
-      product(t, heads * static_cast<double>(model_.qk_nope_head_dim + model_.v_head_dim) / tp_, kv_rank);
+      product(t, heads * static_cast<double>(model_.qk_nope_head_dim + model_.value_dim) / tp_, kv_rank);
     } else {
       const double kv_heads = std::max(1.0, static_cast<double>(model_.kv_heads) / tp_);
       product(t, (heads / tp_ + 2.0 * kv_heads) * static_cast<double>(model_.head_dim), hidden_);
     }
-    product(t, hidden_, heads * static_cast<double>(model_.v_dim()) / tp_);
+    product(t, hidden_, heads * static_cast<double>(model_.value_dim) / tp_);
   }
 
   void core() {
     const bool fused = context_.software().fused_attention;
     const double heads = static_cast<double>(model_.heads) / tp_;
     const double scores = tokens_ * heads * context_.attended(fused);
-    const double flops = 2.0 * scores * static_cast<double>(model_.qk_dim() + model_.v_dim());
+    const double flops = 2.0 * scores * static_cast<double>(model_.head_dim + model_.value_dim);
     const double peak = context_.machine().peak_of(Precision::bf16);
     if (fused) {
       core_forward_ = flops / (peak * context_.eff(Constant::attention));
@@ -143,13 +143,13 @@ class LayerCoster {
     // Two norms read and write, two residual sums read twice and write; backward as much again and half.
     const double residual = 10.0 * kBytes * shared_tokens_ * hidden_;
     const double rotary = 2.0 * kBytes * tokens_ * static_cast<double>(model_.heads + model_.kv_heads) / tp_ *
-                          static_cast<double>(model_.qk_dim());
+                          static_cast<double>(model_.head_dim);
     traffic(residual + rotary, 1.5 * residual + rotary);
   }
 
   void mlp(double ffn, double t, double shards) {
     const double inner = ffn / shards;
-    const double up = model_.mlp == MlpKind::gated ? 2.0 : 1.0;
+    const double up = model_.mlp != architecture::MlpKind::plain ? 2.0 : 1.0;
     product(t, up * inner, hidden_);
     product(t, hidden_, inner);
     activation(t, inner, up);
@@ -163,12 +163,12 @@ class LayerCoster {
   void experts() {
     const double ep = strategy_.ep;
     const double etp = strategy_.etp;
-    const auto topk = static_cast<double>(model_.topk);
+    const auto topk = static_cast<double>(model_.experts_per_token);
     const CostContext::Reach reach = context_.reach(strategy_.ep, strategy_.etp, own_tokens_);
     const double rows = own_tokens_ * topk * context_.expert_load(strategy_, busiest_) * etp;
     const double local = static_cast<double>(model_.experts) / ep;
-    const double inner = static_cast<double>(model_.moe_ffn) / etp;
-    const double up = model_.mlp == MlpKind::gated ? 2.0 : 1.0;
+    const double inner = static_cast<double>(model_.moe_intermediate_size) / etp;
+    const double up = model_.mlp != architecture::MlpKind::plain ? 2.0 : 1.0;
     // Chunks divide the rows of every expert; the smaller products are what chunking costs.
     const double chunk_count = strategy_.chunks;
     const double chunk_rows = rows / local / chunk_count;
@@ -201,7 +201,7 @@ class LayerCoster {
     const double etp = strategy_.etp;
     const Span span = context_.machine().span(ep, etp);
     const double row = own_tokens_ * kBytes * hidden_ * reach.busiest;
-    const auto topk = static_cast<double>(model_.topk);
+    const auto topk = static_cast<double>(model_.experts_per_token);
     const double nodes = std::max(1.0, ep / span.inside[0]);
     const Level& inner = context_.reached().levels[0];
     const Level& outer = context_.reached().levels[std::min(1, context_.reached().level_count - 1)];
@@ -290,7 +290,7 @@ class LayerCoster {
     const Span span = context_.machine().span(cp, tp_);
     const double kv_heads = std::max(1.0, static_cast<double>(model_.kv_heads) / tp_);
     const double bytes =
-        kBytes * tokens_ * cp * kv_heads * static_cast<double>(model_.qk_dim() + model_.v_dim());
+        kBytes * tokens_ * cp * kv_heads * static_cast<double>(model_.head_dim + model_.value_dim);
     const double seconds = gather_seconds(context_.reached(), span, bytes);
     const double hidden_under = (cp - 1.0) / cp * core_forward_;
     at_->forward[Cause::context] += std::max(seconds / cp, seconds - hidden_under);
@@ -328,7 +328,7 @@ class LayerCoster {
   static double beside_host(double device, double host) { return std::hypot(device, host) - device; }
 
   const CostContext& context_;
-  const Transformer& model_;
+  const ModelConfig& model_;
   const Strategy& strategy_;
   double tp_;
   double hidden_;
@@ -391,11 +391,11 @@ double exposed_in_pair(const LayerOperations& layer) {
 
 }  // namespace
 
-LayerOperations layer_operations(const CostContext& context, const Strategy& strategy, LayerKind kind,
-                                 bool busiest) {
+LayerOperations layer_operations(const CostContext& context, const Strategy& strategy,
+                                 architecture::LayerKind kind, bool busiest) {
   LayerCoster coster(context, strategy, busiest);
   coster.attention();
-  if (kind == LayerKind::dense) {
+  if (kind == architecture::LayerKind::dense) {
     coster.dense();
   } else {
     coster.moe();
@@ -433,9 +433,9 @@ LayerTimes layer_times(const LayerOperations& layer, const LayerOperations& whol
   return sum;
 }
 
-LayerTimes layer_times(const CostContext& context, const Strategy& strategy, LayerKind kind) {
+LayerTimes layer_times(const CostContext& context, const Strategy& strategy, architecture::LayerKind kind) {
   const LayerOperations layer = layer_operations(context, strategy, kind);
-  if (strategy.chunks == 1 || kind == LayerKind::dense) {
+  if (strategy.chunks == 1 || kind == architecture::LayerKind::dense) {
     return layer_times(layer, layer);
   }
   Strategy whole = strategy;
@@ -454,8 +454,8 @@ LayerTimes layer_times(const OperationTimes& operation) {
 
 OperationTimes head_operation(const CostContext& context, const Strategy& strategy) {
   LayerCoster coster(context, strategy);
-  const double columns = static_cast<double>(context.model().vocab) / strategy.tp;
-  coster.product(coster.tokens(), columns, static_cast<double>(context.model().hidden));
+  const double columns = static_cast<double>(context.model().vocab_size) / strategy.tp;
+  coster.product(coster.tokens(), columns, static_cast<double>(context.model().hidden_size));
   // Logits in 32 bits: written, read for the largest and the sum, and the gradient written.
   coster.traffic(8.0 * coster.tokens() * columns, 6.0 * coster.tokens() * columns);
   return coster.take_alone();
@@ -463,7 +463,7 @@ OperationTimes head_operation(const CostContext& context, const Strategy& strate
 
 OperationTimes prediction_operation(const CostContext& context, const Strategy& strategy) {
   LayerCoster coster(context, strategy);
-  const auto hidden = static_cast<double>(context.model().hidden);
+  const auto hidden = static_cast<double>(context.model().hidden_size);
   coster.product(coster.tokens(), hidden / strategy.tp, 2.0 * hidden);
   coster.traffic(12.0 * coster.shared_tokens() * hidden, 18.0 * coster.shared_tokens() * hidden);
   return coster.take_alone();

@@ -7,13 +7,13 @@
 #include <string_view>
 #include <vector>
 
+#include "expedite/architecture/model_config.h"
 #include "expedite/cost/routing.h"
 #include "expedite/plan/calibration.h"
 #include "expedite/plan/expert_reach.h"
 #include "expedite/plan/machine.h"
 #include "expedite/plan/precision.h"
 #include "expedite/plan/strategy.h"
-#include "expedite/plan/transformer.h"
 
 namespace expedite::plan {
 
@@ -132,14 +132,14 @@ class CostContext {
   };
 
   /// `forced_balance`: every rank gets what the experts' load gives it; otherwise chance adds to the busiest.
-  CostContext(const Transformer& model, const Machine& machine, const Workload& workload, Precision precision,
+  CostContext(const ModelConfig& model, const Machine& machine, const Workload& workload, Precision precision,
               const Efficiencies& efficiencies, const Software& software, const ExpertLoad& load = {},
               bool forced_balance = false);
 
   /// The same model, machine and workload with other constants.
   void set_efficiencies(const Efficiencies& efficiencies);
 
-  [[nodiscard]] const Transformer& model() const { return model_; }
+  [[nodiscard]] const ModelConfig& model() const { return model_; }
   [[nodiscard]] const Machine& machine() const { return machine_; }
   [[nodiscard]] const Workload& workload() const { return workload_; }
   [[nodiscard]] Precision precision() const { return precision_; }
@@ -168,7 +168,7 @@ class CostContext {
                                        Constant half = Constant::half_size) const;
 
  private:
-  Transformer model_;
+  ModelConfig model_;
   Machine machine_;
   Machine reached_;
   Workload workload_;
@@ -190,10 +190,11 @@ class CostContext {
 /// arXiv:2307.08691); bytes of dispatchers, cost/dispatch_cost.h; chunks, cost/chunk_overlap.h. Host and
 /// device work side by side, so that their seconds add in squares.
 [[nodiscard]] LayerOperations layer_operations(const CostContext& context, const Strategy& strategy,
-                                               LayerKind kind, bool busiest = true);
+                                               architecture::LayerKind kind, bool busiest = true);
 /// The sum over a layer's operations, in closed form; `whole`: the same layer's not in chunks.
 [[nodiscard]] LayerTimes layer_times(const LayerOperations& layer, const LayerOperations& whole);
-[[nodiscard]] LayerTimes layer_times(const CostContext& context, const Strategy& strategy, LayerKind kind);
+[[nodiscard]] LayerTimes layer_times(const CostContext& context, const Strategy& strategy,
+                                     architecture::LayerKind kind);
 
 /// The head with its loss, for one micro-batch; and a multi-token prediction layer's projection before it.
 [[nodiscard]] OperationTimes head_operation(const CostContext& context, const Strategy& strategy);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "expedite/architecture/parameter_count.h"
+
 namespace expedite::plan {
 namespace {
 
@@ -14,23 +16,28 @@ constexpr double kActivation = 2.0;
 }  // namespace
 
 MemoryModel::MemoryModel(const CostContext& context) : context_(context) {
-  const Transformer& model = context.model();
-  attention_parameters_ = static_cast<double>(attention_parameters(model) + 2 * model.hidden);
-  dense_mlp_parameters_ = static_cast<double>(mlp_parameters(model, model.ffn));
-  expert_parameters_ = static_cast<double>(model.experts * mlp_parameters(model, model.moe_ffn));
+  const ModelConfig& model = context.model();
+  attention_parameters_ = static_cast<double>(attention_parameters(model) + 2 * model.hidden_size);
+  dense_mlp_parameters_ = static_cast<double>(mlp_parameters(model, model.intermediate_size));
+  expert_parameters_ =
+      static_cast<double>(model.experts * mlp_parameters(model, model.moe_intermediate_size));
   moe_shared_parameters_ = static_cast<double>(
-      model.hidden * model.experts + (model.shared_ffn > 0 ? mlp_parameters(model, model.shared_ffn) : 0));
-  embedding_ = static_cast<double>(plan::embedding_parameters(model));
-  head_ = static_cast<double>(model.hidden * model.vocab);
-  prediction_ = 2.0 * static_cast<double>(model.hidden * model.hidden);
+      model.hidden_size * model.experts + (model.shared_expert_intermediate_size > 0
+                                               ? mlp_parameters(model, model.shared_expert_intermediate_size)
+                                               : 0));
+  embedding_ = static_cast<double>(architecture::embedding_parameters(model));
+  head_ = static_cast<double>(model.hidden_size * model.vocab_size);
+  prediction_ = 2.0 * static_cast<double>(model.hidden_size * model.hidden_size);
 }
 
-ParameterBytes MemoryModel::layer_parameters(const Strategy& s, LayerKind kind) const {
+ParameterBytes MemoryModel::layer_parameters(const Strategy& s, architecture::LayerKind kind) const {
   const double shared =
-      attention_parameters_ + (kind == LayerKind::dense ? dense_mlp_parameters_ : moe_shared_parameters_);
-  return {
-      .dense = shared / s.tp,
-      .experts = kind == LayerKind::dense ? 0.0 : expert_parameters_ / (static_cast<double>(s.ep) * s.etp)};
+      attention_parameters_ +
+      (kind == architecture::LayerKind::dense ? dense_mlp_parameters_ : moe_shared_parameters_);
+  return {.dense = shared / s.tp,
+          .experts = kind == architecture::LayerKind::dense
+                         ? 0.0
+                         : expert_parameters_ / (static_cast<double>(s.ep) * s.etp)};
 }
 
 ParameterBytes MemoryModel::projection_parameters(const Strategy& s) const {
@@ -46,10 +53,10 @@ ParameterBytes MemoryModel::head_parameters(const Strategy& s) const {
 }
 
 ParameterBytes MemoryModel::stage_parameters(const Strategy& s, const Stages& stages, int stage) const {
-  const Transformer& model = context_.model();
+  const ModelConfig& model = context_.model();
   const bool last = stage == stages.count - 1;
-  const double mtp = last ? static_cast<double>(model.mtp_layers) : 0.0;
-  const bool mtp_moe = model.layers.back() == LayerKind::moe;
+  const double mtp = last ? static_cast<double>(model.prediction_layers) : 0.0;
+  const bool mtp_moe = model.kind(model.layers - 1) == architecture::LayerKind::moe;
   const double dense_layers = stages.dense[stage] + (mtp_moe ? 0.0 : mtp);
   const double moe_layers = stages.moe[stage] + (mtp_moe ? mtp : 0.0);
   double shared = (dense_layers + moe_layers) * attention_parameters_ + dense_layers * dense_mlp_parameters_ +
@@ -58,7 +65,7 @@ ParameterBytes MemoryModel::stage_parameters(const Strategy& s, const Stages& st
   if (stage == 0 || (last && mtp > 0.0)) {
     shared += embedding_;
   }
-  if (last && (!model.tied_embeddings || stages.count > 1)) {
+  if (last && (!model.tie_word_embeddings || stages.count > 1)) {
     shared += head_;
   }
   ParameterBytes parameters{.dense = shared / s.tp,
@@ -120,23 +127,23 @@ Memory MemoryModel::held(const Strategy& s, const ParameterBytes& parameters) co
 double MemoryModel::logits(const Strategy& s) const {
   const double tokens =
       static_cast<double>(s.micro_batch) * static_cast<double>(context_.workload().seq) / s.cp;
-  return tokens * static_cast<double>(context_.model().vocab) / s.tp * context_.software().logit_bytes;
+  return tokens * static_cast<double>(context_.model().vocab_size) / s.tp * context_.software().logit_bytes;
 }
 
 MemoryModel::LayerActivations MemoryModel::whole_layer(const Strategy& s) const {
-  const Transformer& model = context_.model();
+  const ModelConfig& model = context_.model();
   const double own = own_tokens(s);
   const double shared = shared_tokens(s);
-  const auto hidden = static_cast<double>(model.hidden);
+  const auto hidden = static_cast<double>(model.hidden_size);
   const auto heads = static_cast<double>(model.heads);
   LayerActivations layer;
   // Both norms' inputs and outputs, and attention's input, which is the first norm's output. Dropout of
   // unfused software keeps two masks of a byte.
   layer.attention = kActivation * 4.0 * shared * hidden;
-  const double qk = static_cast<double>(model.qk_dim());
-  const double v = static_cast<double>(model.v_dim());
+  const double qk = static_cast<double>(model.head_dim);
+  const double v = static_cast<double>(model.value_dim);
   layer.attention += kActivation * own * (heads * (qk + v) + static_cast<double>(model.kv_heads) * (qk + v));
-  if (model.attention == AttentionKind::latent) {
+  if (model.attention == architecture::AttentionKind::latent) {
     layer.attention +=
         kActivation * 2.0 * shared * static_cast<double>(model.q_lora_rank + model.kv_lora_rank);
   }
@@ -145,52 +152,53 @@ MemoryModel::LayerActivations MemoryModel::whole_layer(const Strategy& s) const 
     layer.attention +=
         2.0 * shared * hidden + score_bytes * own * heads * static_cast<double>(context_.workload().seq);
   }
-  const double up = model.mlp == MlpKind::gated ? 2.0 : 1.0;
-  layer.dense_mlp = kActivation * (up + 1.0) * own * static_cast<double>(model.ffn);
+  const double up = model.mlp != architecture::MlpKind::plain ? 2.0 : 1.0;
+  layer.dense_mlp = kActivation * (up + 1.0) * own * static_cast<double>(model.intermediate_size);
   if (model.experts > 0) {
     const double inner = s.recompute == Recompute::moe_act ? up : up + 1.0;
-    layer.moe = kActivation * expert_rows(s) * (2.0 * hidden + inner * static_cast<double>(model.moe_ffn)) +
-                kActivation * (up + 1.0) * own * static_cast<double>(model.shared_ffn) +
+    layer.moe = kActivation * expert_rows(s) *
+                    (2.0 * hidden + inner * static_cast<double>(model.moe_intermediate_size)) +
+                kActivation * (up + 1.0) * own * static_cast<double>(model.shared_expert_intermediate_size) +
                 4.0 * own * static_cast<double>(model.experts);
   }
   return layer;
 }
 
 MemoryModel::LayerActivations MemoryModel::selected_products(const Strategy& s) const {
-  const Transformer& model = context_.model();
+  const ModelConfig& model = context_.model();
   const double own = own_tokens(s);
   const double shared = shared_tokens(s);
-  const auto hidden = static_cast<double>(model.hidden);
+  const auto hidden = static_cast<double>(model.hidden_size);
   const auto heads = static_cast<double>(model.heads);
-  const double up = model.mlp == MlpKind::gated ? 2.0 : 1.0;
+  const double up = model.mlp != architecture::MlpKind::plain ? 2.0 : 1.0;
   constexpr double kEveryOther = 0.5;
   double products = shared * hidden;  // attention's output
-  if (model.attention == AttentionKind::latent) {
+  if (model.attention == architecture::AttentionKind::latent) {
     products +=
         shared * static_cast<double>(model.q_lora_rank + model.kv_lora_rank + model.qk_rope_head_dim) +
-        own * heads * static_cast<double>(model.qk_dim() + model.qk_nope_head_dim + model.v_dim());
+        own * heads * static_cast<double>(model.head_dim + model.qk_nope_head_dim + model.value_dim);
   } else {
     products += own * static_cast<double>((model.heads + 2 * model.kv_heads) * model.head_dim);
   }
   LayerActivations layer;
-  layer.attention = kActivation * (shared * hidden + own * heads * static_cast<double>(model.v_dim()) +
+  layer.attention = kActivation * (shared * hidden + own * heads * static_cast<double>(model.value_dim) +
                                    kEveryOther * products);
   const auto mlp = [&](std::int64_t ffn) {
     return ffn > 0 ? own * up * static_cast<double>(ffn) + shared * hidden : 0.0;
   };
-  layer.dense_mlp = kActivation * kEveryOther * mlp(model.ffn);
+  layer.dense_mlp = kActivation * kEveryOther * mlp(model.intermediate_size);
   if (model.experts > 0) {
     const double exchanged = s.ep > 1 ? 2.0 * expert_rows(s) * hidden : 0.0;
-    layer.moe =
-        kActivation *
-        (kEveryOther * (mlp(model.shared_ffn) + own * static_cast<double>(model.experts)) + exchanged);
+    layer.moe = kActivation * (kEveryOther * (mlp(model.shared_expert_intermediate_size) +
+                                              own * static_cast<double>(model.experts)) +
+                               exchanged);
   }
   return layer;
 }
 
 MemoryModel::LayerActivations MemoryModel::kept_of_layer(const Strategy& s,
                                                          const LayerActivations& whole) const {
-  const double input = kActivation * shared_tokens(s) * static_cast<double>(context_.model().hidden);
+  const double input = kActivation * shared_tokens(s) * static_cast<double>(context_.model().hidden_size);
   switch (s.recompute) {
     case Recompute::full:
       return {.attention = input};
@@ -216,11 +224,12 @@ double MemoryModel::shared_tokens(const Strategy& s) const {
 
 double MemoryModel::expert_rows(const Strategy& s) const {
   const double own = own_tokens(s);
-  return own * static_cast<double>(context_.model().topk) * context_.reach(s.ep, s.etp, own).busiest;
+  return own * static_cast<double>(context_.model().experts_per_token) *
+         context_.reach(s.ep, s.etp, own).busiest;
 }
 
 Memory MemoryModel::of_stage(const Strategy& s, const Stages& stages, int stage) const {
-  const Transformer& model = context_.model();
+  const ModelConfig& model = context_.model();
   const ParameterBytes parameters = stage_parameters(s, stages, stage);
   Memory memory = held(s, parameters);
   const LayerActivations whole = whole_layer(s);
@@ -230,7 +239,7 @@ Memory MemoryModel::of_stage(const Strategy& s, const Stages& stages, int stage)
   const double in_flight = micro_batches_in_flight(s, stage, micro_batches);
   const bool last = stage == stages.count - 1;
   const double dense_layers = stages.dense[stage];
-  const double moe_layers = stages.moe[stage] + (last ? static_cast<double>(model.mtp_layers) : 0.0);
+  const double moe_layers = stages.moe[stage] + (last ? static_cast<double>(model.prediction_layers) : 0.0);
   const double layers = dense_layers + moe_layers;
   const double scale = context_.eff(Constant::activations);
   memory.activations = scale * in_flight * (layers * kept.attention + dense_layers * kept.dense_mlp);
@@ -241,11 +250,12 @@ Memory MemoryModel::of_stage(const Strategy& s, const Stages& stages, int stage)
     memory.expert_activations += scale * (moe_layers > 0 ? whole.moe : 0.0);
   }
   if (s.recompute == Recompute::moe_act && moe_layers > 0) {
-    memory.expert_activations += scale * kActivation * rows * static_cast<double>(model.moe_ffn) / s.chunks;
+    memory.expert_activations +=
+        scale * kActivation * rows * static_cast<double>(model.moe_intermediate_size) / s.chunks;
   }
   // A chunk's rows on their way out and back.
   memory.communication =
-      s.ep > 1 ? 2.0 * kActivation * rows * static_cast<double>(model.hidden) / s.chunks : 0.0;
+      s.ep > 1 ? 2.0 * kActivation * rows * static_cast<double>(model.hidden_size) / s.chunks : 0.0;
   if (s.zero == 3) {
     // Two layers' weights whole: the one at work and the next.
     memory.communication += 2.0 * kWeight * (parameters.dense + parameters.experts) / std::max(1.0, layers);

@@ -54,7 +54,7 @@ class MemoryModel {
   /// Bytes of the head's output.
   [[nodiscard]] double logits(const Strategy& strategy) const;
   /// Of one piece of the model on a rank.
-  [[nodiscard]] ParameterBytes layer_parameters(const Strategy& strategy, LayerKind kind) const;
+  [[nodiscard]] ParameterBytes layer_parameters(const Strategy& strategy, architecture::LayerKind kind) const;
   [[nodiscard]] ParameterBytes projection_parameters(const Strategy& strategy) const;
   [[nodiscard]] ParameterBytes embedding_parameters(const Strategy& strategy) const;
   [[nodiscard]] ParameterBytes head_parameters(const Strategy& strategy) const;

@@ -31,14 +31,14 @@ std::int32_t PipelineSplit::most_layers() const {
 }
 
 PipelineSplit pipeline_split(const CostContext& context, const Strategy& strategy) {
-  const Transformer& model = context.model();
+  const ModelConfig& model = context.model();
   PipelineSplit split{.stages = strategy.pp,
                       .virtual_stages = strategy.vpp,
                       .layers = {},
-                      .prediction = static_cast<std::int32_t>(model.mtp_layers)};
+                      .prediction = static_cast<std::int32_t>(model.prediction_layers)};
   const std::vector<int> bounds = layer_bounds(context, strategy, piece_times(context, strategy));
   // Items are the embedding, the layers, and then what stays on the last part.
-  const auto layers = static_cast<int>(model.layer_count());
+  const auto layers = static_cast<int>(model.layers);
   const auto before = [&](int bound) { return std::clamp(bound - 1, 0, layers); };
   for (std::size_t part = 0; part + 1 < bounds.size(); ++part) {
     split.layers.push_back(before(bounds[part + 1]) - before(bounds[part]));

@@ -18,7 +18,7 @@ Machine machine_of(const Run& run) {
 std::vector<Strategy> candidates_of(const Run& run) {
   std::vector<Strategy> candidates;
   const std::int64_t most_micro_batch = run.micro_batch_unknown ? 8 : run.strategy.micro_batch;
-  const auto layers = static_cast<std::int32_t>(run.model.layer_count());
+  const auto layers = static_cast<std::int32_t>(run.model.layers);
   // Two more layers than there are: schemes that count embedding and head as one each.
   const std::int32_t most_vpp = run.vpp_unknown ? (layers + 2) / run.strategy.pp : run.strategy.vpp;
   for (std::int64_t mb = run.strategy.micro_batch; mb <= most_micro_batch; mb *= 2) {

@@ -120,54 +120,57 @@ bool contains(std::string_view text, std::string_view part) {
 }
 
 /// The built-in model of the longest name that `name` begins with; null when there is none.
-const Transformer* architecture_of(std::string_view name) {
-  const Transformer* best = nullptr;
+const ModelConfig* architecture_of(std::string_view name) {
+  const ModelConfig* best = nullptr;
   std::size_t length = 0;
-  for (const std::string& builtin : builtin_model_names()) {
+  for (const std::string& builtin : architecture::builtin_model_names()) {
     if (name.starts_with(builtin) && builtin.size() > length) {
-      best = find_builtin_model(builtin);
+      best = architecture::find_builtin_model(builtin);
       length = builtin.size();
     }
   }
   return best;
 }
 
-Transformer read_model(const Row& row) {
+ModelConfig read_model(const Row& row) {
   const std::string name = lower(row.text("model"));
-  const Transformer* architecture = architecture_of(name);
-  Transformer model = architecture != nullptr ? *architecture : Transformer{};
+  const ModelConfig* published = architecture_of(name);
+  ModelConfig model = published != nullptr ? *published : ModelConfig{};
   model.name = name;
-  model.hidden = row.needed("hidden");
+  model.hidden_size = row.needed("hidden");
   model.heads = row.needed("heads");
   model.kv_heads = row.count("kv_heads", model.heads, 1);
-  model.vocab = row.count("vocab", architecture != nullptr ? model.vocab : kGptVocabulary, 1);
-  model.ffn = row.count("ffn", model.ffn);
-  model.moe_ffn = row.count("moe_ffn", model.moe_ffn);
+  model.vocab_size = row.count("vocab", published != nullptr ? model.vocab_size : kGptVocabulary, 1);
+  model.intermediate_size = row.count("ffn", model.intermediate_size);
+  model.moe_intermediate_size = row.count("moe_ffn", model.moe_intermediate_size);
   model.experts = row.count("experts", 0);
-  model.topk = row.count("topk", 0);
-  model.shared_ffn = row.count("shared_experts", 0) * model.moe_ffn;
+  model.experts_per_token = row.count("topk", 0);
+  model.shared_expert_intermediate_size = row.count("shared_experts", 0) * model.moe_intermediate_size;
   const std::int64_t layers = row.needed("layers");
   require(layers <= 4096, "{}: layers = {} must be at most 4096", row.place(), layers);
-  model.layers.assign(layers, LayerKind::dense);
+  model.layers = layers;
+  model.sparse.assign(static_cast<std::size_t>(layers), false);
+  model.windowed.resize(static_cast<std::size_t>(layers));
   if (model.experts > 0) {
     const std::int64_t first = std::min(row.count("first_dense_layers", 0), layers);
-    std::fill(model.layers.begin() + first, model.layers.end(), LayerKind::moe);
+    std::fill(model.sparse.begin() + first, model.sparse.end(), true);
   }
-  if (architecture == nullptr) {
-    require(model.hidden % model.heads == 0, "{}: hidden {} must be a multiple of heads {}", row.place(),
-            model.hidden, model.heads);
-    model.head_dim = model.hidden / model.heads;
-    model.mlp = name.starts_with("gpt") || model.ffn == 4 * model.hidden ? MlpKind::plain : MlpKind::gated;
-    model.tied_embeddings = model.mlp == MlpKind::plain;
-    model.attention_bias = model.output_bias = model.mlp_bias = model.mlp == MlpKind::plain;
-  } else {
-    model.windowed_layers = std::min(model.windowed_layers, layers);
+  if (published == nullptr) {
+    require(model.hidden_size % model.heads == 0, "{}: hidden {} must be a multiple of heads {}", row.place(),
+            model.hidden_size, model.heads);
+    model.head_dim = model.hidden_size / model.heads;
+    model.mlp = name.starts_with("gpt") || model.intermediate_size == 4 * model.hidden_size
+                    ? architecture::MlpKind::plain
+                    : architecture::MlpKind::gated;
+    model.tie_word_embeddings = model.mlp == architecture::MlpKind::plain;
+    model.qkv_bias = model.output_bias = model.mlp_bias = model.mlp == architecture::MlpKind::plain;
+    model.value_dim = model.head_dim;
   }
   const std::string& source = row.text("source");
   if (contains(source, "w/o MTP") || !contains(source, "Megatron-Bridge")) {
-    model.mtp_layers = 0;
+    model.prediction_layers = 0;
   }
-  check(model, row.place());
+  check_sizes(model, row.place());
   return model;
 }
 
@@ -253,12 +256,12 @@ std::int32_t narrow(std::int64_t value) {
 /// What no program can do, whatever its own limits.
 void check_strategy(const Row& row, const Run& run) {
   const Strategy& s = run.strategy;
-  const Transformer& model = run.model;
+  const ModelConfig& model = run.model;
   require(model.heads % s.tp == 0, "{}: tp = {} must divide the {} heads", row.place(), s.tp, model.heads);
   // Some count embedding and head as a layer each.
-  require(std::int64_t{s.pp} * s.vpp <= model.layer_count() + 2,
+  require(std::int64_t{s.pp} * s.vpp <= model.layers + 2,
           "{}: vpp = {}: pp * vpp must be at most {}, the layers with embedding and head", row.place(), s.vpp,
-          model.layer_count() + 2);
+          model.layers + 2);
   require(run.workload.global_batch % (std::int64_t{s.dp} * s.micro_batch) == 0,
           "{}: global_batch = {} must be a multiple of n_devices / (tp * cp * pp) * micro_batch = {}",
           row.place(), run.workload.global_batch, std::int64_t{s.dp} * s.micro_batch);
@@ -267,9 +270,9 @@ void check_strategy(const Row& row, const Run& run) {
             row.place(), s.ep, s.etp);
     return;
   }
-  require(model.experts % s.ep == 0 && model.moe_ffn % s.etp == 0,
+  require(model.experts % s.ep == 0 && model.moe_intermediate_size % s.etp == 0,
           "{}: ep = {} must divide the {} experts and etp = {} their moe_ffn {}", row.place(), s.ep,
-          model.experts, s.etp, model.moe_ffn);
+          model.experts, s.etp, model.moe_intermediate_size);
   const std::int64_t ranks = std::int64_t{s.tp} * s.cp * s.dp;
   require(ranks % (std::int64_t{s.ep} * s.etp) == 0, "{}: ep * etp = {} must divide n_devices / pp = {}",
           row.place(), std::int64_t{s.ep} * s.etp, ranks);
@@ -421,21 +424,21 @@ bool in_fitted_half(const Run& run, std::string_view salt) {
 }
 
 double counted_flops(const Run& run) {
-  const Transformer& model = run.model;
+  const ModelConfig& model = run.model;
   const double causal = model_flops(model, run.workload);
   if (run.flop_count == FlopCount::causal) {
     return causal;
   }
   const double tokens =
       static_cast<double>(run.workload.global_batch) * static_cast<double>(run.workload.seq);
-  const double scores = 6.0 * tokens * static_cast<double>(run.workload.seq * model.layer_count()) *
-                        static_cast<double>(model.heads * (model.qk_dim() + model.v_dim()));
+  const double scores = 6.0 * tokens * static_cast<double>(run.workload.seq * model.layers) *
+                        static_cast<double>(model.heads * (model.head_dim + model.value_dim));
   const double full = causal + 0.5 * scores;
   switch (run.flop_count) {
     case FlopCount::with_core_recompute:
       return full + scores;
     case FlopCount::with_full_recompute: {
-      const double head = 6.0 * tokens * static_cast<double>(model.hidden * model.vocab);
+      const double head = 6.0 * tokens * static_cast<double>(model.hidden_size * model.vocab_size);
       return full + (full - head) / 3.0;
     }
     default:

@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "expedite/architecture/model_config.h"
 #include "expedite/plan/calibration.h"
 #include "expedite/plan/precision.h"
 #include "expedite/plan/strategy.h"
-#include "expedite/plan/transformer.h"
 
 namespace expedite::plan {
 
@@ -48,7 +48,7 @@ struct Run {
   const Software* software = nullptr;
   FlopCount flop_count = FlopCount::causal;
   Precision precision = Precision::bf16;
-  Transformer model;
+  ModelConfig model;
   Workload workload;
   Strategy strategy;
   // What the source does not tell; the fastest value is taken.

@@ -233,15 +233,15 @@ class Searcher {
   /// Of all stages together, spread over them evenly and without bubbles; what another micro-batch may hide
   /// is left out.
   [[nodiscard]] double least_seconds(const Strategy& s, const PieceTimes& pieces) const {
-    const Transformer& model = context_.model();
+    const ModelConfig& model = context_.model();
     const auto least = [](const LayerTimes& times) {
       return std::min(times.total() - times.forward[Cause::expert] - times.backward[Cause::expert],
                       times.paired.total() - times.paired[Cause::expert]);
     };
-    const double whole = static_cast<double>(model.count(LayerKind::dense)) * least(pieces.dense) +
-                         static_cast<double>(model.count(LayerKind::moe)) * least(pieces.moe) +
-                         static_cast<double>(model.mtp_layers) * least(pieces.prediction) +
-                         least(pieces.head);
+    const double whole =
+        static_cast<double>(model.count(architecture::LayerKind::dense)) * least(pieces.dense) +
+        static_cast<double>(model.count(architecture::LayerKind::moe)) * least(pieces.moe) +
+        static_cast<double>(model.prediction_layers) * least(pieces.prediction) + least(pieces.head);
     const double micro_batches_over_stages = static_cast<double>(context_.workload().global_batch) * s.tp *
                                              s.cp / static_cast<double>(options_.devices) / s.micro_batch;
     // A hair less, so that rounding never makes the bound more than the cost itself.
@@ -279,13 +279,13 @@ std::vector<std::int32_t> divisors(std::int64_t of, std::int64_t most) {
 }  // namespace
 
 SearchSpace default_space(const CostContext& context, std::int64_t devices) {
-  const Transformer& model = context.model();
+  const ModelConfig& model = context.model();
   const Machine& machine = context.machine();
   const auto domain = machine.level_count > 0 ? static_cast<std::int64_t>(machine.levels[0].ranks) : 1;
   SearchSpace space{
       .tp = divisors(devices, std::min<std::int64_t>({domain, 16, model.heads})),
       .cp = context.workload().seq >= 16384 ? divisors(devices, 16) : divisors(devices, 2),
-      .pp = divisors(devices, std::min<std::int64_t>(64, model.layer_count() + model.mtp_layers)),
+      .pp = divisors(devices, std::min<std::int64_t>(64, model.layers + model.prediction_layers)),
       .vpp = {1, 2, 3, 4, 5, 6, 8},
       .ep = {1},
       .etp = {1},
@@ -300,7 +300,7 @@ SearchSpace default_space(const CostContext& context, std::int64_t devices) {
   }
   if (model.experts > 0) {
     space.ep = divisors(model.experts, std::min(devices, model.experts));
-    space.etp = divisors(model.moe_ffn, 4);
+    space.etp = divisors(model.moe_intermediate_size, 4);
     std::erase(space.etp, 3);
     space.chunks = {1, 2, 4, 8};
     space.recompute.insert(std::ranges::find(space.recompute, Recompute::half), Recompute::moe_act);

@@ -61,13 +61,13 @@ StepSeconds parts_of(const schedule::Schedule& schedule, const TaskCosts& costs,
 /// A task takes about 500 bytes.
 void check_size(const CostContext& context, const Strategy& s) {
   constexpr double kMostTasks = 8e6;
-  const Transformer& model = context.model();
+  const ModelConfig& model = context.model();
   const double micro_batches = static_cast<double>(context.workload().global_batch) / s.dp / s.micro_batch;
   const double chunks = pairs_micro_batches(s) ? 1.0 : s.chunks;
   const double kinds = context.uneven() && s.ep > 1 ? 2.0 : 1.0;
   const double per_layer = 20.0 + (s.ep > 1 ? 14.0 * chunks : 0.0);
   const double tasks =
-      micro_batches * static_cast<double>(model.layer_count() + model.mtp_layers) * per_layer * kinds;
+      micro_batches * static_cast<double>(model.layers + model.prediction_layers) * per_layer * kinds;
   require(tasks <= kMostTasks,
           "global batch {} with dp={} and mb={} are {:.0f} micro-batches and about {:.0f} million tasks, "
           "more than "

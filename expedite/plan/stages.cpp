@@ -7,8 +7,8 @@
 namespace expedite::plan {
 namespace {
 
-double cost_of(const PieceCosts& costs, LayerKind kind) {
-  return kind == LayerKind::dense ? costs.dense : costs.moe;
+double cost_of(const PieceCosts& costs, architecture::LayerKind kind) {
+  return kind == architecture::LayerKind::dense ? costs.dense : costs.moe;
 }
 
 /// Fills stages up to `limit` from the first on; false when layers are left over. The last stage keeps
@@ -26,7 +26,8 @@ bool fill(const std::vector<LayerRun>& runs, const PieceCosts& costs, double tai
       if (fit == 0) {
         break;
       }
-      (runs[run].kind == LayerKind::dense ? placed.dense : placed.moe)[s] += static_cast<std::int16_t>(fit);
+      (runs[run].kind == architecture::LayerKind::dense ? placed.dense : placed.moe)[s] +=
+          static_cast<std::int16_t>(fit);
       room -= fit * cost;
       left -= fit;
       if (left == 0 && ++run < runs.size()) {
@@ -52,7 +53,8 @@ void place_by_count(const std::vector<LayerRun>& runs, int stages, Stages& place
     std::int32_t wanted = layers / stages + (s >= first && s < first + extra ? 1 : 0);
     while (wanted > 0) {
       const std::int32_t taken = std::min(wanted, left);
-      (runs[run].kind == LayerKind::dense ? placed.dense : placed.moe)[s] += static_cast<std::int16_t>(taken);
+      (runs[run].kind == architecture::LayerKind::dense ? placed.dense : placed.moe)[s] +=
+          static_cast<std::int16_t>(taken);
       wanted -= taken;
       left -= taken;
       if (left == 0 && ++run < runs.size()) {
@@ -64,9 +66,10 @@ void place_by_count(const std::vector<LayerRun>& runs, int stages, Stages& place
 
 }  // namespace
 
-std::vector<LayerRun> layer_runs(const Transformer& model) {
+std::vector<LayerRun> layer_runs(const ModelConfig& model) {
   std::vector<LayerRun> runs;
-  for (const LayerKind kind : model.layers) {
+  for (std::int64_t layer = 0; layer < model.layers; ++layer) {
+    const architecture::LayerKind kind = model.kind(layer);
     if (runs.empty() || runs.back().kind != kind) {
       runs.push_back({kind, 0});
     }
@@ -74,15 +77,15 @@ std::vector<LayerRun> layer_runs(const Transformer& model) {
   }
   if (runs.size() > kMaxRuns) {
     runs.clear();
-    const std::int64_t layers = model.layer_count();
-    const std::int64_t dense = model.count(LayerKind::dense);
+    const std::int64_t layers = model.layers;
+    const std::int64_t dense = model.count(architecture::LayerKind::dense);
     for (std::int64_t part = 0; part < static_cast<std::int64_t>(kMaxRuns) / 2; ++part) {
       const auto share = [&](std::int64_t of) {
         constexpr auto kParts = static_cast<std::int64_t>(kMaxRuns) / 2;
         return static_cast<std::int32_t>(of * (part + 1) / kParts - of * part / kParts);
       };
-      for (const LayerRun run :
-           {LayerRun{LayerKind::dense, share(dense)}, LayerRun{LayerKind::moe, share(layers - dense)}}) {
+      for (const LayerRun run : {LayerRun{architecture::LayerKind::dense, share(dense)},
+                                 LayerRun{architecture::LayerKind::moe, share(layers - dense)}}) {
         if (run.count > 0) {
           runs.push_back(run);
         }

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "expedite/plan/transformer.h"
+#include "expedite/architecture/model_config.h"
 
 namespace expedite::plan {
 
@@ -22,12 +22,12 @@ struct PieceCosts {
 
 /// A run of layers of one kind.
 struct LayerRun {
-  LayerKind kind = LayerKind::dense;
+  architecture::LayerKind kind = architecture::LayerKind::dense;
   std::int32_t count = 0;
 };
 /// A model whose kinds alternate more often than kMaxRuns keeps its kinds in even shares.
 inline constexpr std::size_t kMaxRuns = 8;
-[[nodiscard]] std::vector<LayerRun> layer_runs(const Transformer& model);
+[[nodiscard]] std::vector<LayerRun> layer_runs(const ModelConfig& model);
 
 struct Stages {
   int count = 1;

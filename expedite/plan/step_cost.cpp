@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "expedite/architecture/parameter_count.h"
+
 namespace expedite::plan {
 namespace {
 
@@ -84,17 +86,18 @@ double share_alone(const Strategy& s, double micro_batches) {
 }  // namespace
 
 PieceTimes piece_times(const CostContext& context, const Strategy& strategy) {
-  const Transformer& model = context.model();
+  const ModelConfig& model = context.model();
   PieceTimes pieces;
-  if (model.count(LayerKind::dense) > 0) {
-    pieces.dense = layer_times(context, strategy, LayerKind::dense);
+  if (model.count(architecture::LayerKind::dense) > 0) {
+    pieces.dense = layer_times(context, strategy, architecture::LayerKind::dense);
   }
-  if (model.count(LayerKind::moe) > 0) {
-    pieces.moe = layer_times(context, strategy, LayerKind::moe);
+  if (model.count(architecture::LayerKind::moe) > 0) {
+    pieces.moe = layer_times(context, strategy, architecture::LayerKind::moe);
   }
   pieces.head = layer_times(head_operation(context, strategy));
-  if (model.mtp_layers > 0) {
-    pieces.prediction = model.layers.back() == LayerKind::moe ? pieces.moe : pieces.dense;
+  if (model.prediction_layers > 0) {
+    pieces.prediction =
+        model.kind(model.layers - 1) == architecture::LayerKind::moe ? pieces.moe : pieces.dense;
     pieces.projection = layer_times(prediction_operation(context, strategy));
     for (const LayerTimes& part : {pieces.projection, pieces.head}) {
       pieces.prediction.forward.add(part.forward);
@@ -140,7 +143,7 @@ double optimizer_seconds(const CostContext& context, const Strategy& s, const Pa
 
 double message_bytes(const CostContext& context, const Strategy& s) {
   return kActivationBytes * static_cast<double>(s.micro_batch) * static_cast<double>(context.workload().seq) /
-         s.cp / s.tp * static_cast<double>(context.model().hidden);
+         s.cp / s.tp * static_cast<double>(context.model().hidden_size);
 }
 
 double message_seconds(const CostContext& context, const Strategy& s, double bytes) {
@@ -150,20 +153,20 @@ double message_seconds(const CostContext& context, const Strategy& s, double byt
   return send_seconds(machine, static_cast<double>(s.tp) * s.cp * s.dp, bytes) + gather;
 }
 
-double model_flops(const Transformer& model, const Workload& workload) {
+double model_flops(const ModelConfig& model, const Workload& workload) {
   const double tokens = static_cast<double>(workload.global_batch) * static_cast<double>(workload.seq);
   const auto embedding = static_cast<double>(embedding_parameters(model));
   // A tied embedding is the head's matrix too.
   const double products = static_cast<double>(active_parameters(model, true)) -
-                          (model.tied_embeddings ? 0.0 : embedding) +
-                          static_cast<double>(model.mtp_layers * model.hidden * model.vocab);
-  const double windowed = static_cast<double>(model.windowed_layers);
+                          (model.tie_word_embeddings ? 0.0 : embedding) +
+                          static_cast<double>(model.prediction_layers * model.hidden_size * model.vocab_size);
+  const double windowed = static_cast<double>(model.windowed_layers());
   const double seq = static_cast<double>(workload.seq);
   const double attended =
-      windowed * std::min(static_cast<double>(model.window), 0.5 * seq) +
-      (static_cast<double>(model.layer_count() + model.mtp_layers) - windowed) * 0.5 * seq;
+      windowed * std::min(static_cast<double>(model.sliding_window), 0.5 * seq) +
+      (static_cast<double>(model.layers + model.prediction_layers) - windowed) * 0.5 * seq;
   const double attention =
-      attended * static_cast<double>(model.heads) * static_cast<double>(model.qk_dim() + model.v_dim());
+      attended * static_cast<double>(model.heads) * static_cast<double>(model.head_dim + model.value_dim);
   return 6.0 * tokens * (products + attention);
 }
 
@@ -199,13 +202,14 @@ StepCost StepCoster::cost(const Strategy& s, const PieceTimes& pieces) const {
   const Workload& workload = context_.workload();
   const double micro_batches = static_cast<double>(workload.global_batch) / s.dp / s.micro_batch;
   const PieceCosts costs = piece_costs(pieces, s);
-  const std::int64_t mtp_layers = context_.model().mtp_layers;
+  const std::int64_t mtp_layers = context_.model().prediction_layers;
   Stages stages;
   place_layers(runs_, mtp_layers, costs, s.pp, context_.software().balanced_stages, stages);
 
   // The mean stage for the bubble, the slowest for the steady state: its work in the mean's proportions.
-  const double dense_layers = static_cast<double>(context_.model().count(LayerKind::dense)) / s.pp;
-  const double moe_layers = static_cast<double>(context_.model().count(LayerKind::moe)) / s.pp;
+  const double dense_layers =
+      static_cast<double>(context_.model().count(architecture::LayerKind::dense)) / s.pp;
+  const double moe_layers = static_cast<double>(context_.model().count(architecture::LayerKind::moe)) / s.pp;
   StageWork stage;
   double wire = 0.0;
   const auto add = [&](const LayerTimes& layer, double times) {
@@ -217,8 +221,7 @@ StepCost StepCoster::cost(const Strategy& s, const PieceTimes& pieces) const {
   add(pieces.head, 1.0 / s.pp);
   add(pieces.prediction, static_cast<double>(mtp_layers) / s.pp);
   const double slowness =
-      stages.mean > 0.0 ? pace_of(s, stages, costs, context_.model().layer_count() + mtp_layers) / stages.mean
-                        : 1.0;
+      stages.mean > 0.0 ? pace_of(s, stages, costs, context_.model().layers + mtp_layers) / stages.mean : 1.0;
 
   StepCost result;
   StepSeconds& seconds = result.seconds;

@@ -71,7 +71,7 @@ inline constexpr double kWeightBytes = 2.0;
 
 /// FLOP of a step that a model needs, forward and backward: products six times their parameters per token,
 /// attention as causal, nothing for recomputation.
-[[nodiscard]] double model_flops(const Transformer& model, const Workload& workload);
+[[nodiscard]] double model_flops(const ModelConfig& model, const Workload& workload);
 
 /// Costs strategies of one context. Pipeline bubbles: 1F1B and interleaved, Narayanan et al. (2021,
 /// arXiv:2104.04473); zero-bubble H1 and H2, Qi et al. (2024, arXiv:2401.10241); DualPipe, DeepSeek-AI (2024,

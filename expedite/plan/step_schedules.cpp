@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "expedite/architecture/buffer_bytes.h"
 #include "expedite/base/error.h"
 #include "expedite/cost/layer_balance.h"
 
@@ -61,10 +62,11 @@ class Builder {
       : context_(context),
         model_(context.model()),
         strategy_(strategy),
-        per_stage_(std::int64_t{strategy.tp} * strategy.cp * strategy.dp),
-        layers_(model_.layers) {
+        per_stage_(std::int64_t{strategy.tp} * strategy.cp * strategy.dp) {
     result_.shape = shape_of(strategy, context.workload());
-    layers_.insert(layers_.end(), static_cast<std::size_t>(model_.mtp_layers), model_.layers.back());
+    for (std::int64_t layer = 0; layer < model_.layers + model_.prediction_layers; ++layer) {
+      layers_.push_back(model_.kind(layer));
+    }
     result_.bounds = layer_bounds(context, strategy, pieces);
   }
 
@@ -91,7 +93,7 @@ class Builder {
     spec.shape = result_.shape;
     spec.stage = kind.stage;
     spec.bounds = result_.bounds;
-    spec.mtp_layers = static_cast<int>(model_.mtp_layers);
+    spec.mtp_layers = static_cast<int>(model_.prediction_layers);
     const bool layers_again =
         strategy_.recompute == Recompute::half || strategy_.recompute == Recompute::full;
     spec.recompute = layers_again ? LayerRecompute::full : LayerRecompute::none;
@@ -161,47 +163,37 @@ class Builder {
     const bool alone = strategy_.chunks == 1 && !pairs_micro_batches(strategy_);
     step.ep_plan.pipeline = alone ? schedule::ChunkPipeline::none : schedule::ChunkPipeline::continuous;
     step.relays = true;
-    for (const LayerKind kind : layers_) {
-      step.sparse.push_back(kind == LayerKind::moe);
+    for (const architecture::LayerKind kind : layers_) {
+      step.sparse.push_back(kind == architecture::LayerKind::moe);
     }
   }
 
-  /// As MemoryModel counts what backward needs.
   void set_sizes(StepSpec& step) const {
-    const std::int64_t up = model_.mlp == MlpKind::gated ? 2 : 1;
     step.tokens = strategy_.micro_batch * context_.workload().seq / strategy_.cp / strategy_.tp;
-    step.hidden_size = model_.hidden;
-    step.qkv_size = model_.heads * model_.qk_dim() + model_.kv_heads * (model_.qk_dim() + model_.v_dim());
-    if (model_.attention == AttentionKind::latent) {
-      step.qkv_size += 2 * (model_.q_lora_rank + model_.kv_lora_rank);
-    }
-    step.query_size = model_.heads * model_.v_dim();
-    step.intermediate_size = model_.ffn * (up + 1) / 3;
-    step.moe_intermediate_size = model_.moe_ffn * (up + 1) / 3;
-    step.shared_expert_intermediate_size = model_.shared_ffn * (up + 1) / 3;
-    step.experts = model_.experts;
-    step.experts_per_token = model_.topk;
+    step.shared_experts = model_.shared_expert_intermediate_size > 0;
+    step.experts_per_token = model_.experts_per_token;
+    step.bytes = architecture::BufferBytes(model_, DType::bf16);
   }
 
   const CostContext& context_;
-  const Transformer& model_;
+  const ModelConfig& model_;
   const Strategy& strategy_;
   std::int64_t per_stage_;
-  std::vector<LayerKind> layers_;  // with those of multi-token prediction
+  std::vector<architecture::LayerKind> layers_;  // with those of multi-token prediction
   StepSchedules result_;
 };
 
 }  // namespace
 
-Stages StepSchedules::layers_of_stages(const Transformer& model) const {
+Stages StepSchedules::layers_of_stages(const ModelConfig& model) const {
   Stages stages;
   stages.count = shape.stages;
   for (int part = 0; part < parts_of(shape); ++part) {
     for (int item = bounds[static_cast<std::size_t>(part)]; item < bounds[static_cast<std::size_t>(part) + 1];
          ++item) {
       const int layer = item - 1;
-      if (layer >= 0 && layer < model.layer_count()) {
-        const bool dense = model.layers[static_cast<std::size_t>(layer)] == LayerKind::dense;
+      if (layer >= 0 && layer < model.layers) {
+        const bool dense = model.kind(layer) == architecture::LayerKind::dense;
         ++(dense ? stages.dense : stages.moe)[static_cast<std::size_t>(part % shape.stages)];
       }
     }
@@ -211,17 +203,17 @@ Stages StepSchedules::layers_of_stages(const Transformer& model) const {
 
 std::vector<int> layer_bounds(const CostContext& context, const Strategy& strategy,
                               const PieceTimes& pieces) {
-  const Transformer& model = context.model();
+  const ModelConfig& model = context.model();
   const bool balanced = context.software().balanced_stages;
   const PieceCosts piece = piece_costs(pieces, strategy);
   std::vector<double> costs = {0.0};
-  for (std::int64_t layer = 0; layer < model.layer_count() + model.mtp_layers; ++layer) {
-    const bool predicts = layer >= model.layer_count();
-    const LayerKind kind = predicts ? model.layers.back() : model.layers[static_cast<std::size_t>(layer)];
-    const double cost = kind == LayerKind::dense ? piece.dense : piece.moe;
+  for (std::int64_t layer = 0; layer < model.layers + model.prediction_layers; ++layer) {
+    const bool predicts = layer >= model.layers;
+    const architecture::LayerKind kind = model.kind(layer);
+    const double cost = kind == architecture::LayerKind::dense ? piece.dense : piece.moe;
     costs.push_back(balanced ? cost + (predicts ? pieces.projection.total() : 0.0) : 1.0);
   }
-  costs.push_back(balanced ? (1.0 + static_cast<double>(model.mtp_layers)) * piece.head : 0.0);
+  costs.push_back(balanced ? (1.0 + static_cast<double>(model.prediction_layers)) * piece.head : 0.0);
   return cost::balanced_bounds(costs, strategy.pp * strategy.vpp);
 }
 

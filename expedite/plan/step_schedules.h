@@ -23,7 +23,7 @@ struct StepSchedules {
   std::vector<schedule::Schedule> schedules;  // of one rank of each kind
 
   /// Layers on each stage, wherever its virtual stages have them; multi-token prediction is left out.
-  [[nodiscard]] Stages layers_of_stages(const Transformer& model) const;
+  [[nodiscard]] Stages layers_of_stages(const ModelConfig& model) const;
 };
 
 /// Bounds of the virtual stages, as PipelineSpec::bounds, over embedding, layers, multi-token prediction

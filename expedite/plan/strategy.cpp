@@ -96,7 +96,7 @@ void set(Strategy& strategy, std::string_view key, std::string_view value) {
 
 }  // namespace
 
-std::optional<Illegal> illegal(const Strategy& s, const Transformer& model, const Workload& workload,
+std::optional<Illegal> illegal(const Strategy& s, const ModelConfig& model, const Workload& workload,
                                std::int64_t devices) {
   if (s.devices() != devices) {
     return Illegal::devices;
@@ -105,7 +105,7 @@ std::optional<Illegal> illegal(const Strategy& s, const Transformer& model, cons
   if (!divides(s.tp, model.heads) || !(divides(s.tp, model.kv_heads) || divides(model.kv_heads, s.tp))) {
     return Illegal::heads;
   }
-  const std::int64_t layers = model.layer_count() + model.mtp_layers;
+  const std::int64_t layers = model.layers + model.prediction_layers;
   if (s.pp > std::min<std::int64_t>(layers, kMaxStages)) {
     return Illegal::layers;
   }
@@ -120,7 +120,8 @@ std::optional<Illegal> illegal(const Strategy& s, const Transformer& model, cons
       return Illegal::chunks;
     }
   } else {
-    if (s.ep > model.experts || !divides(s.ep, model.experts) || !divides(s.etp, model.moe_ffn)) {
+    if (s.ep > model.experts || !divides(s.ep, model.experts) ||
+        !divides(s.etp, model.moe_intermediate_size)) {
       return Illegal::experts;
     }
     if (!divides(std::int64_t{s.ep} * s.etp, std::int64_t{s.tp} * s.cp * s.dp)) {
@@ -171,7 +172,7 @@ std::optional<Illegal> illegal(const Strategy& s, const Transformer& model, cons
   return std::nullopt;
 }
 
-std::string explain(Illegal reason, const Strategy& s, const Transformer& model, const Workload& workload,
+std::string explain(Illegal reason, const Strategy& s, const ModelConfig& model, const Workload& workload,
                     std::int64_t devices) {
   switch (reason) {
     case Illegal::devices:
@@ -184,17 +185,17 @@ std::string explain(Illegal reason, const Strategy& s, const Transformer& model,
           s.tp, model.heads, model.kv_heads, divisors(model.heads));
     case Illegal::layers:
       return fmt::format("pp {} must be at most {}, and no more than the {} layers", s.pp, kMaxStages,
-                         model.layer_count() + model.mtp_layers);
+                         model.layers + model.prediction_layers);
     case Illegal::virtual_stages:
       return fmt::format(
           "pp {} * vpp {} virtual stages need as many layers, but there are {}; vpp above 1 "
           "needs pp above 1",
-          s.pp, s.vpp, model.layer_count() + model.mtp_layers);
+          s.pp, s.vpp, model.layers + model.prediction_layers);
     case Illegal::experts:
       return model.experts == 0
                  ? std::string("a model without experts needs ep=1 and etp=1")
                  : fmt::format("ep {} must divide the {} experts ({}) and etp {} their FFN size {}", s.ep,
-                               model.experts, divisors(model.experts), s.etp, model.moe_ffn);
+                               model.experts, divisors(model.experts), s.etp, model.moe_intermediate_size);
     case Illegal::expert_group:
       return fmt::format("ep {} * etp {} must divide tp * cp * dp = {}; divisors are {}", s.ep, s.etp,
                          std::int64_t{s.tp} * s.cp * s.dp, divisors(std::int64_t{s.tp} * s.cp * s.dp));

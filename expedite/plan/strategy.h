@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "expedite/plan/transformer.h"
+#include "expedite/architecture/model_config.h"
 #include "expedite/schedule/dispatcher.h"
 
 namespace expedite::plan {
@@ -83,10 +83,10 @@ inline constexpr std::array<std::string_view, 13> kIllegalNames = {
     "sequence", "micro-batches", "pipeline", "chunks",         "dispatcher", "program"};
 
 /// Nothing when it can be.
-[[nodiscard]] std::optional<Illegal> illegal(const Strategy& strategy, const Transformer& model,
+[[nodiscard]] std::optional<Illegal> illegal(const Strategy& strategy, const ModelConfig& model,
                                              const Workload& workload, std::int64_t devices);
 /// What is wrong and what would be legal.
-[[nodiscard]] std::string explain(Illegal reason, const Strategy& strategy, const Transformer& model,
+[[nodiscard]] std::string explain(Illegal reason, const Strategy& strategy, const ModelConfig& model,
                                   const Workload& workload, std::int64_t devices);
 
 /// "tp=8,pp=16,vpp=2,ep=32,...": dp follows from devices where it is not given. Throws Error naming the knob

@@ -58,12 +58,12 @@ TaskCosts::TaskCosts(const CostContext& context, const Strategy& strategy, const
       strategy_(strategy),
       schedules_(schedules),
       memory_(context),
-      layers_(static_cast<int>(context.model().layer_count() + context.model().mtp_layers)),
+      layers_(static_cast<int>(context.model().layers + context.model().prediction_layers)),
       message_bytes_(plan::message_bytes(context, strategy)),
       overhead_(StepCoster(context).cost(strategy).seconds.overhead) {
   Strategy whole = strategy;
   whole.chunks = 1;
-  for (const LayerKind kind : {LayerKind::dense, LayerKind::moe}) {
+  for (const architecture::LayerKind kind : {architecture::LayerKind::dense, architecture::LayerKind::moe}) {
     if (context.model().count(kind) > 0) {
       for (const bool busiest : {false, true}) {
         costs_[static_cast<std::size_t>(kind)][busiest ? 1 : 0] = {passes_of(strategy, kind, busiest),
@@ -72,7 +72,7 @@ TaskCosts::TaskCosts(const CostContext& context, const Strategy& strategy, const
     }
   }
   const OperationTimes head = head_operation(context, strategy);
-  const auto heads = static_cast<double>(1 + context.model().mtp_layers);
+  const auto heads = static_cast<double>(1 + context.model().prediction_layers);
   for (const Seconds& pass : {head.forward, head.input_grad, head.weight_grad}) {
     head_.forward.add(pass, heads);
   }
@@ -82,7 +82,8 @@ TaskCosts::TaskCosts(const CostContext& context, const Strategy& strategy, const
   projection_.input_grad.add(projection.weight_grad);
 }
 
-TaskCosts::LayerPasses TaskCosts::passes_of(const Strategy& strategy, LayerKind kind, bool busiest) const {
+TaskCosts::LayerPasses TaskCosts::passes_of(const Strategy& strategy, architecture::LayerKind kind,
+                                            bool busiest) const {
   const LayerOperations layer = layer_operations(context_, strategy, kind, busiest);
   double forward = 0.0;
   double backward = 0.0;
@@ -118,9 +119,7 @@ TaskCosts::LayerPasses TaskCosts::passes_of(const Strategy& strategy, LayerKind 
 }
 
 const TaskCosts::LayerCosts& TaskCosts::layer(const Task& task, bool busiest) const {
-  const std::vector<LayerKind>& kinds = context_.model().layers;
-  const LayerKind kind = at(task.layer) < kinds.size() ? kinds[at(task.layer)] : kinds.back();
-  return costs_[static_cast<std::size_t>(kind)][busiest ? 1 : 0];
+  return costs_[static_cast<std::size_t>(context_.model().kind(task.layer))][busiest ? 1 : 0];
 }
 
 Seconds TaskCosts::work_of(const Task& task, bool busiest) const {
@@ -208,13 +207,12 @@ ParameterBytes TaskCosts::parameters_of(int layer) const {
     return memory_.embedding_parameters(strategy_);
   }
   if (layer == layers_) {
-    const bool tied = context_.model().tied_embeddings && strategy_.pp == 1;
+    const bool tied = context_.model().tie_word_embeddings && strategy_.pp == 1;
     return tied ? ParameterBytes{} : memory_.head_parameters(strategy_);
   }
-  const Transformer& model = context_.model();
-  const bool predicts = layer >= model.layer_count();
-  ParameterBytes parameters =
-      memory_.layer_parameters(strategy_, predicts ? model.layers.back() : model.layers[at(layer)]);
+  const ModelConfig& model = context_.model();
+  const bool predicts = layer >= model.layers;
+  ParameterBytes parameters = memory_.layer_parameters(strategy_, model.kind(layer));
   if (predicts) {
     parameters.dense += memory_.projection_parameters(strategy_).dense;
   }
@@ -237,7 +235,7 @@ double TaskCosts::gather_weights_seconds(const Task& task) const {
 double TaskCosts::message_bytes(const Task& task) const {
   const int part = task.chunk + (task.pass == Pass::input_grad ? 1 : 0);
   const int layer = schedules_.bounds[at(part)] - 1;
-  return message_bytes_ * (layer > context_.model().layer_count() ? 2.0 : 1.0);
+  return message_bytes_ * (layer > context_.model().layers ? 2.0 : 1.0);
 }
 
 Memory TaskCosts::held(const RankKind& kind) const {
@@ -246,7 +244,7 @@ Memory TaskCosts::held(const RankKind& kind) const {
     sum.dense += parameters.dense;
     sum.experts += parameters.experts;
   };
-  const Transformer& model = context_.model();
+  const ModelConfig& model = context_.model();
   bool has_head = false;
   const schedule::PipelineShape& shape = schedules_.shape;
   for (int virtual_stage = 0; virtual_stage < virtual_stages_of(shape); ++virtual_stage) {
@@ -256,7 +254,7 @@ Memory TaskCosts::held(const RankKind& kind) const {
     for (int layer = begin; layer < end; ++layer) {
       add(parameters_of(layer));
     }
-    const bool predicts = std::max(begin, static_cast<int>(model.layer_count())) < std::min(end, layers_);
+    const bool predicts = std::max(begin, static_cast<int>(model.layers)) < std::min(end, layers_);
     if (predicts && begin >= 0) {
       add(memory_.embedding_parameters(strategy_));  // prediction embeds the next token
     }

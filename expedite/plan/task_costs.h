@@ -37,7 +37,8 @@ class TaskCosts {
     LayerPasses whole;
   };
 
-  [[nodiscard]] LayerPasses passes_of(const Strategy& strategy, LayerKind kind, bool busiest) const;
+  [[nodiscard]] LayerPasses passes_of(const Strategy& strategy, architecture::LayerKind kind,
+                                      bool busiest) const;
   [[nodiscard]] const LayerCosts& layer(const schedule::Task& task, bool busiest) const;
   [[nodiscard]] double exchange_seconds(const schedule::Task& task) const;
   [[nodiscard]] ParameterBytes parameters_of(int layer) const;

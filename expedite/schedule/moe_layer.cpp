@@ -302,7 +302,7 @@ void MoeLayer::unpack(const Flow& flow, int index) {
     results.push_back(key(Role::grad_mid));
     results.push_back(key(Role::grad_weights));
   }
-  if (spec_.shared_expert_intermediate_size > 0) {
+  if (spec_.shared_experts) {
     const bool done = last && (forward || weight_grads_now_);
     (done ? held.releases : held.uses).push_back(key(forward ? Role::shared_output : Role::grad_shared));
   }
@@ -370,7 +370,7 @@ void MoeLayer::weight_grad_behind(int index) {
 
 /// Of the first part of the tokens (those unpacked early), of the rest, or of both.
 void MoeLayer::shared_experts(Pass pass, int first_half, int halves) {
-  if (spec_.shared_expert_intermediate_size == 0) {
+  if (!spec_.shared_experts) {
     return;
   }
   Held held = {.uses = {key(Role::router)}};
@@ -475,7 +475,7 @@ TaskId MoeLayer::backward(const MoeBackward& context) {
                       }});
   Held held = {.uses = {key(Role::grad_mid)}, .releases = {key(Role::grad_weights), key(Role::mid)}};
   // Shared experts' weight gradients read these too.
-  const bool last = weight_grads_now_ || spec_.shared_expert_intermediate_size == 0;
+  const bool last = weight_grads_now_ || !spec_.shared_experts;
   for (const BufferKey& input : {key(Role::router), BufferKey{Role::grad_hidden, layer_ + 1}}) {
     (last ? held.releases : held.uses).push_back(input);
   }

@@ -112,4 +112,8 @@ MemoryCategory category_of(Role role) {
   }
 }
 
+bool holds_rows(Role role) {
+  return category_of(role) != MemoryCategory::activations;
+}
+
 }  // namespace expedite::schedule

@@ -52,5 +52,7 @@ enum class Role : std::uint8_t {
 };
 [[nodiscard]] std::string_view name_of(Role role);
 [[nodiscard]] MemoryCategory category_of(Role role);
+/// Its size follows from how many rows are routed, not from the tokens of a micro-batch.
+[[nodiscard]] bool holds_rows(Role role);
 
 }  // namespace expedite::schedule

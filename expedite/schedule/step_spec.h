@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "expedite/schedule/ep_plan.h"
+#include "expedite/schedule/role.h"
 #include "expedite/schedule/schedule.h"
 
 namespace expedite::schedule {
@@ -27,18 +29,14 @@ struct StepSpec {
   bool batch_aux_loss = false;  // expert loads of a micro-step are summed before its backward
   bool update = true;           // false: stop at reduced gradients
 
-  // For expected bytes: tokens per micro-batch on this rank, and sizes as in a model's configuration.
-  std::int64_t tokens = 0;
-  std::int64_t hidden_size = 0;
-  std::int64_t qkv_size = 0;
-  std::int64_t query_size = 0;
-  std::int64_t intermediate_size = 0;
-  std::int64_t moe_intermediate_size = 0;
-  std::int64_t shared_expert_intermediate_size = 0;  // 0: no shared experts
-  std::int64_t experts = 0;
+  bool shared_experts = false;  // sparse layers have experts that every token passes through
+
+  // For expected bytes.
+  std::int64_t tokens = 0;  // per micro-batch on this rank
   std::int64_t experts_per_token = 0;
-  std::int64_t element_bytes = 2;
   double expert_load = 1.0;  // rows of this rank's experts over the mean of its group's
+  /// Of a buffer of `count` tokens, or rows where holds_rows(role). Empty: buffers are of unknown size, 0.
+  std::function<std::int64_t(Role role, std::int64_t count)> bytes;
 
   [[nodiscard]] int layers() const { return static_cast<int>(sparse.size()); }
   [[nodiscard]] std::size_t group_size(GroupId group) const {

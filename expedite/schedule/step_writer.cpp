@@ -144,57 +144,16 @@ std::vector<BufferId> StepWriter::ids(const std::vector<BufferKey>& keys) {
 }
 
 std::int64_t StepWriter::expected_bytes(const BufferKey& key) const {
-  const std::int64_t t = key.chunk < 0 ? spec_.tokens
-                                       : chunk_bounds_[static_cast<std::size_t>(key.chunk) + 1] -
-                                             chunk_bounds_[static_cast<std::size_t>(key.chunk)];
-  const std::int64_t element = spec_.element_bytes;
-  const std::int64_t k = spec_.experts_per_token;
-  const std::int64_t row = spec_.hidden_size * element;
-  const auto rows = static_cast<std::int64_t>(expected_rows(spec_, key.role, static_cast<double>(t)));
-  switch (key.role) {
-    case Role::hidden:
-    case Role::mid:
-    case Role::grad_hidden:
-    case Role::grad_mid:
-    case Role::shared_output:
-      return t * row;
-    case Role::mtp:
-      return t * 4 * row;
-    case Role::attention:
-      return t * (row + (spec_.qkv_size + spec_.query_size) * element + 8);
-    case Role::grad_attention:
-      return t * spec_.qkv_size * element;
-    case Role::mlp:
-      return t * (row + 3 * spec_.intermediate_size * element + 4);
-    case Role::grad_mlp:
-      return t * 2 * spec_.intermediate_size * element;
-    case Role::shared_experts:
-      return t * (3 * spec_.shared_expert_intermediate_size * element + 4);
-    case Role::grad_shared:
-      return t * (row + 2 * spec_.shared_expert_intermediate_size * element + 4);
-    case Role::router:
-      return t * (row + 4 + 8 * spec_.experts + 8 * k);
-    case Role::grad_weights:
-      return t * k * 4;
-    case Role::expert_input:
-      return rows * (row + 4);
-    case Role::activated:
-      return rows * spec_.moe_intermediate_size * element;
-    case Role::gate_up:
-    case Role::grad_gate_up:
-      return rows * 2 * spec_.moe_intermediate_size * element;
-    case Role::dispatch_send:
-    case Role::dispatch_recv:
-    case Role::grad_expert_input:
-    case Role::grad_dispatch_share:
-    case Role::grad_dispatch_send:
-    case Role::grad_dispatch_recv:
-    case Role::relay_out:
-    case Role::grad_relay_back:
-      return rows * (row + 4 * k);
-    default:
-      return rows * row;
+  if (!spec_.bytes) {
+    return 0;
   }
+  const std::int64_t tokens = key.chunk < 0 ? spec_.tokens
+                                            : chunk_bounds_[static_cast<std::size_t>(key.chunk) + 1] -
+                                                  chunk_bounds_[static_cast<std::size_t>(key.chunk)];
+  const bool rows = holds_rows(key.role);
+  return spec_.bytes(
+      key.role,
+      rows ? static_cast<std::int64_t>(expected_rows(spec_, key.role, static_cast<double>(tokens))) : tokens);
 }
 
 }  // namespace expedite::schedule

@@ -11,9 +11,9 @@
 #include <fstream>
 #include <set>
 
+#include "expedite/base/durable_file.h"
 #include "expedite/base/error.h"
 #include "expedite/base/log.h"
-#include "expedite/train/durable_file.h"
 
 namespace expedite::train {
 namespace {

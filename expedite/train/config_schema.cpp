@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "expedite/base/text.h"
-#include "expedite/train/launcher.h"
+#include "expedite/launch/launcher.h"
 
 namespace expedite::train {
 namespace {
@@ -21,7 +21,7 @@ constexpr Range kChunks = {.low = 0.0,
                            .high = 1024.0};  // a schedule of all layers can still be built and checked
 constexpr Range kWindow = {.low = 1.0, .high = 1024.0};
 constexpr Range kPositive = {.low = 0.0, .high = 1000.0, .low_open = true};
-constexpr Range kRanks = {.low = 0.0, .high = static_cast<double>(kMostRanks)};
+constexpr Range kRanks = {.low = 0.0, .high = static_cast<double>(launch::kMostRanks)};
 constexpr Range kSeed = {.low = 0.0, .high = 1e18};
 constexpr Range kShare = {.low = 0.0, .high = 1.0};
 constexpr Range kFraction = {.low = 0.0, .high = 1.0, .high_open = true};

@@ -38,8 +38,8 @@ bool leaves_choice(const TrainConfig& config, const comm::GridLayout& layout) {
 /// Fills in what the configuration leaves to measurement. `measure(sizes)` is called before the rates of
 /// products are read.
 template <typename Measure>
-void choose(const TrainConfig& config, const model::ModelConfig& model, const comm::Placement& placement,
-            int rank, const cost::Cluster& cluster, const Measure& measure, schedule::EpPlan& plan) {
+void choose(const TrainConfig& config, const ModelConfig& model, const comm::Placement& placement, int rank,
+            const cost::Cluster& cluster, const Measure& measure, schedule::EpPlan& plan) {
   const TrainConfig::EpPlan& wanted = config.parallel.ep_plan;
   const std::int64_t tokens = config.train.micro_batch_size * config.data.seq_length;
   if (wanted.dispatcher == Dispatcher::automatic) {
@@ -76,8 +76,8 @@ schedule::EpPlan plan_as_asked(const TrainConfig& config) {
   return plan;
 }
 
-schedule::EpPlan ep_plan(const TrainConfig& config, const model::ModelConfig& model,
-                         const comm::ProcessGrid& grid, int threads) {
+schedule::EpPlan ep_plan(const TrainConfig& config, const ModelConfig& model, const comm::ProcessGrid& grid,
+                         int threads) {
   const TrainConfig::EpPlan& wanted = config.parallel.ep_plan;
   const bool counted = wanted.moe_num_chunks.automatic || wanted.moe_num_chunks.chunks > 0;
   if (counted && wanted.moe_chunk_size > 0 && grid.rank() == 0) {
@@ -98,7 +98,7 @@ schedule::EpPlan ep_plan(const TrainConfig& config, const model::ModelConfig& mo
   return plan;
 }
 
-schedule::EpPlan ep_plan(const TrainConfig& config, const model::ModelConfig& model,
+schedule::EpPlan ep_plan(const TrainConfig& config, const ModelConfig& model,
                          const comm::Placement& placement, const cost::Cluster& cluster) {
   schedule::EpPlan plan = plan_as_asked(config);
   if (leaves_choice(config, placement.layout)) {

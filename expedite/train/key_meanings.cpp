@@ -116,7 +116,7 @@ std::span<const KeyMeaning> key_meanings() {
         "moe_expert_parallel_size", "expert_tensor_parallel_size"}},
       {{"parallel.schedule"},
        {"overlap_moe_expert_parallel_comm", "two_batch_overlap", "enable_two_batch_overlap",
-        "pipeline_schedule", "pipeline_parallel_schedule", "moe_fb_overlap"}},
+        "moe_fb_overlap"}},
       {{"parallel.ep_plan.dispatcher"},
        {"moe_token_dispatcher_type", "token_dispatcher", "moe_token_dispatcher", "all_to_all", "alltoall",
         "deepep", "moe_enable_deepep", "moe_flex_dispatcher_backend"}},

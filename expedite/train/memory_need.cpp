@@ -31,7 +31,7 @@ std::int64_t bytes_of(model::Parameters& shapes, model::State state) {
   return total;
 }
 
-std::int64_t step_bytes(const TrainConfig& config, const model::ModelConfig& model,
+std::int64_t step_bytes(const TrainConfig& config, const ModelConfig& model,
                         const comm::Placement& placement, int rank, bool training) {
   // The second micro-batch finds what the first has left, or is under way beside it; further ones find the
   // same.
@@ -53,9 +53,8 @@ std::int64_t step_bytes(const TrainConfig& config, const model::ModelConfig& mod
 
 }  // namespace
 
-MemoryNeed memory_need(const TrainConfig& config, const model::ModelConfig& model,
-                       const comm::Placement& placement, std::span<const int> ranks, model::State state,
-                       std::int64_t text_bytes) {
+MemoryNeed memory_need(const TrainConfig& config, const ModelConfig& model, const comm::Placement& placement,
+                       std::span<const int> ranks, model::State state, std::int64_t text_bytes) {
   std::map<int, std::int64_t> parameters;  // by place in the expert-parallel group
   MemoryNeed need;
   MemoryPool none;

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <span>
 
+#include "expedite/architecture/model_config.h"
 #include "expedite/comm/grid_layout.h"
-#include "expedite/model/config.h"
 #include "expedite/model/parameters.h"
 #include "expedite/train/config.h"
 
@@ -22,7 +22,7 @@ struct MemoryNeed {
 
 /// Of the given ranks. `state`: training, or weights for evaluation alone. What is left to measurement
 /// (dispatcher or chunks `auto`) is taken at its simplest.
-[[nodiscard]] MemoryNeed memory_need(const TrainConfig& config, const model::ModelConfig& model,
+[[nodiscard]] MemoryNeed memory_need(const TrainConfig& config, const ModelConfig& model,
                                      const comm::Placement& placement, std::span<const int> ranks,
                                      model::State state, std::int64_t text_bytes);
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "expedite/train/durable_file.h"
+#include "expedite/base/durable_file.h"
 
 namespace expedite::train {
 

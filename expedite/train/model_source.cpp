@@ -5,9 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "expedite/architecture/hugging_face_fields.h"
 #include "expedite/base/error.h"
-#include "expedite/base/hugging_face_fields.h"
 #include "expedite/base/near_fields.h"
+#include "expedite/base/strict_json.h"
 #include "expedite/train/key_meanings.h"
 #include "expedite/train/tokenizer_choice.h"
 
@@ -33,7 +34,7 @@ void refuse_other_name(const nlohmann::json& fields, const std::string& field) {
 /// Who writes the fields by hand means each of them: a slip is refused even beside the field itself, which a
 /// file from elsewhere may have.
 void refuse_misspelt_fields(const nlohmann::json& fields) {
-  const std::vector<std::string>& known = hugging_face_fields();
+  const std::vector<std::string>& known = architecture::hugging_face_fields();
   for (const auto& [field, value] : fields.items()) {
     if (std::ranges::find(known, field) != known.end()) {
       continue;
@@ -46,18 +47,19 @@ void refuse_misspelt_fields(const nlohmann::json& fields) {
 }
 
 /// How long a sequence may be, scaled rotary positions included.
-std::int64_t positions_of(const model::ModelConfig& model) {
-  const model::RotarySettings& rotary = model.rotary;
+std::int64_t positions_of(const ModelConfig& model) {
+  const architecture::RotarySettings& rotary = model.rotary;
   double scaled = 0.0;
   switch (rotary.scaling) {
-    case model::RotaryScaling::none:
-    case model::RotaryScaling::llama3:  // counted in max_position_embeddings
+    case architecture::RotaryScaling::none:
+    case architecture::RotaryScaling::llama3:    // counted in max_position_embeddings
+    case architecture::RotaryScaling::longrope:  // likewise
       break;
-    case model::RotaryScaling::linear:
-    case model::RotaryScaling::dynamic:
+    case architecture::RotaryScaling::linear:
+    case architecture::RotaryScaling::dynamic:
       scaled = rotary.factor * static_cast<double>(model.max_position_embeddings);
       break;
-    case model::RotaryScaling::yarn:
+    case architecture::RotaryScaling::yarn:
       scaled = rotary.factor * rotary.original_positions;
       break;
   }
@@ -66,10 +68,10 @@ std::int64_t positions_of(const model::ModelConfig& model) {
 
 }  // namespace
 
-model::ModelConfig model_of(const TrainConfig& config, std::int64_t tokenizer_vocab) {
+ModelConfig model_of(const TrainConfig& config, std::int64_t tokenizer_vocab) {
   const bool from_file = !config.model.path.empty();
   const std::string where = from_file ? config_file(config.model.path).string() : "model.config";
-  nlohmann::json source = from_file ? model::read_model_config(where).source : config.model.config;
+  nlohmann::json source = from_file ? read_strict_json(where) : config.model.config;
   if (!from_file) {
     refuse_misspelt_fields(source);
   }
@@ -79,7 +81,8 @@ model::ModelConfig model_of(const TrainConfig& config, std::int64_t tokenizer_vo
   if (config.moe.router_load_balancing_type == LoadBalancing::bias) {
     source["moe_router_enable_expert_bias"] = true;
   }
-  model::ModelConfig result = model::parse_model_config(source, where);
+  ModelConfig result = architecture::parse_model_config(source, where);
+  architecture::require_trainable(result, where);
   require(
       result.vocab_size >= tokenizer_vocab,
       "{}: vocab_size is {}, but the tokenizer {} has {} tokens: raise vocab_size or choose the model's own "

@@ -14,13 +14,12 @@ namespace expedite::train {
 
 void check_config(const TrainConfig& config, const comm::Placement& placement, std::span<const int> ranks,
                   model::State state) {
-  const model::ModelConfig model =
-      model_of(config, text::make_tokenizer(tokenizer_choice(config))->vocab_size());
+  const ModelConfig model = model_of(config, text::make_tokenizer(tokenizer_choice(config))->vocab_size());
   if (config.model.load_weights) {
     MemoryPool none;
     model::Parameters shapes(model, config.dtype, model::expert_shard(model, placement.layout, 0),
                              model::State::shapes, none);
-    check_weights(shapes, model::SafetensorsFolder(config.model.path));
+    check_weights(shapes, hf::SafetensorsFolder(config.model.path));
   }
   const std::int64_t text_bytes = require_text(config.data.path, config.data.extensions);
   require_memory(memory_need(config, model, placement, ranks, state, text_bytes), std::ssize(ranks),

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "expedite/train/durable_file.h"
+#include "expedite/base/durable_file.h"
 
 namespace expedite::train {
 

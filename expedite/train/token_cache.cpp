@@ -3,11 +3,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "expedite/base/durable_file.h"
 #include "expedite/base/error.h"
 #include "expedite/base/log.h"
 #include "expedite/base/read_text.h"
 #include "expedite/text/fingerprint.h"
-#include "expedite/train/durable_file.h"
 
 namespace expedite::train {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "expedite/base/durable_file.h"
 #include "expedite/base/error.h"
 #include "expedite/base/yaml.h"
-#include "expedite/train/durable_file.h"
 #include "expedite/train/training_state.h"
 
 namespace expedite::train {

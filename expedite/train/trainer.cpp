@@ -6,8 +6,8 @@
 #include "expedite/base/log.h"
 #include "expedite/comm/collectives.h"
 #include "expedite/kernels/bf16_products.h"
+#include "expedite/launch/launcher.h"
 #include "expedite/runtime/write_trace.h"
-#include "expedite/train/launcher.h"
 #include "expedite/train/memory_need.h"
 #include "expedite/train/metrics.h"
 #include "expedite/train/progress.h"
@@ -61,7 +61,7 @@ void move_aside(const fs::path& run_dir) {
 /// The configuration as the run's folder keeps it: of use in any working directory, with the ranks there are.
 std::string saved_config(const TrainConfig& config, int ranks) {
   TrainConfig saved = with_absolute_paths(config);
-  saved.parallel.ranks = ranks <= kMostRanks ? ranks : 0;  // on more machines than one starts
+  saved.parallel.ranks = ranks <= launch::kMostRanks ? ranks : 0;  // on more machines than one starts
   return to_yaml(saved);
 }
 
@@ -118,7 +118,7 @@ void Trainer::prepare_run() {
       load_training_state(config_, options_.resume, training_.parameters(), grid_);
   std::string weights;
   if (resumed) {
-    weights = describe_weights(model::SafetensorsFolder(resumed->path), training_.parameters()) +
+    weights = describe_weights(hf::SafetensorsFolder(resumed->path), training_.parameters()) +
               ", with the optimizer's state";
     first_step_ = resumed->step;
   } else {
@@ -185,7 +185,7 @@ void Trainer::say_memory() const {
 
 void Trainer::say_what_runs(const std::string& weights) const {
   const auto million = [](std::int64_t count) { return static_cast<double>(count) / 1e6; };
-  const model::ModelConfig& model = training_.model();
+  const ModelConfig& model = training_.model();
   spdlog::info("{}: {:.2f} M parameters, {:.2f} M active per token; {} of {} layers with {} experts, top {}",
                config_.run_dir().string(), million(training_.parameters().total_parameters()),
                million(training_.parameters().active_parameters()),

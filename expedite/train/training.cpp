@@ -67,7 +67,7 @@ const TrainConfig& prepare_process(const TrainConfig& config, const comm::Proces
 
 }  // namespace
 
-std::string describe_weights(const model::SafetensorsFolder& folder, model::Parameters& parameters) {
+std::string describe_weights(const hf::SafetensorsFolder& folder, model::Parameters& parameters) {
   const std::size_t files = folder.files().size();
   return fmt::format("{}{}: {} tensors, {:.2f} M parameters, as {}", folder.files().front().path().string(),
                      files > 1 ? fmt::format(" and {} more files", files - 1) : "",
@@ -168,7 +168,7 @@ std::string Training::initialize() {
     parameters_.initialize(static_cast<std::uint64_t>(config_.seed));
     return fmt::format("random, seed {}", config_.seed);
   }
-  const model::SafetensorsFolder folder(config_.model.path);
+  const hf::SafetensorsFolder folder(config_.model.path);
   load_weights(parameters_, folder);
   return describe_weights(folder, parameters_);
 }

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "expedite/comm/process_grid.h"
+#include "expedite/hf/safetensors_folder.h"
 #include "expedite/model/engine.h"
-#include "expedite/model/safetensors_folder.h"
 #include "expedite/train/config.h"
 #include "expedite/train/sampler.h"
 #include "expedite/train/text_corpus.h"
@@ -37,7 +37,7 @@ struct TrainingText {
 };
 
 /// Which files weights came from, and how much that is, in words.
-[[nodiscard]] std::string describe_weights(const model::SafetensorsFolder& folder,
+[[nodiscard]] std::string describe_weights(const hf::SafetensorsFolder& folder,
                                            model::Parameters& parameters);
 
 [[nodiscard]] model::BalanceOptions balance_options(const TrainConfig::Moe& moe);
@@ -83,7 +83,7 @@ class Training {
   /// Prints why on every rank, and ends the job.
   [[noreturn]] void fail_job(std::string_view reason) { engine_.fail_job(reason); }
 
-  [[nodiscard]] const model::ModelConfig& model() const { return model_; }
+  [[nodiscard]] const ModelConfig& model() const { return model_; }
   [[nodiscard]] model::Parameters& parameters() { return parameters_; }
   [[nodiscard]] const model::Parameters& parameters() const { return parameters_; }
   [[nodiscard]] const schedule::EpPlan& ep_plan() const { return ep_plan_; }
@@ -100,7 +100,7 @@ class Training {
   const comm::ProcessGrid& grid_;
   MemoryPool pool_;
   std::optional<TrainSampler> sampler_;  // to train
-  model::ModelConfig model_;
+  ModelConfig model_;
   model::Parameters parameters_;
   int threads_;
   schedule::EpPlan ep_plan_;

@@ -2,11 +2,11 @@
 
 #include <fstream>
 
+#include "expedite/base/durable_file.h"
 #include "expedite/base/error.h"
 #include "expedite/base/read_text.h"
 #include "expedite/comm/collectives.h"
 #include "expedite/model/checkpoint_io.h"
-#include "expedite/train/durable_file.h"
 #include "expedite/train/tokenizer_choice.h"
 
 namespace expedite::train {
@@ -54,27 +54,10 @@ void write_json(const fs::path& path, const nlohmann::json& json) {
   require(!file.fail(), "{}: cannot write: is the disk full?", path.string());
 }
 
-/// The class of Hugging Face's that a model is of, which some programs go by.
-const char* hugging_face_class(model::Family family) {
-  switch (family) {
-    case model::Family::qwen2_moe:
-      return "Qwen2MoeForCausalLM";
-    case model::Family::qwen3_moe:
-      return "Qwen3MoeForCausalLM";
-    case model::Family::mixtral:
-      return "MixtralForCausalLM";
-    case model::Family::dots1:
-      return "Dots1ForCausalLM";
-    case model::Family::glm4_moe:
-      return "Glm4MoeForCausalLM";
-  }
-  fail("a model of no known family");
-}
-
 nlohmann::json hugging_face_config(const model::Parameters& parameters) {
-  nlohmann::json source = parameters.config().source;
+  nlohmann::json source = nlohmann::json::parse(parameters.config().source);
   if (!source.contains("architectures")) {
-    source["architectures"] = {hugging_face_class(parameters.config().family)};
+    source["architectures"] = {architecture::hugging_face_class(parameters.config().family)};
   }
   source["torch_dtype"] = parameters.dtype() == DType::f32 ? "float32" : "bfloat16";
   return source;
@@ -124,7 +107,7 @@ fs::path save_training_state(const TrainConfig& config, model::Parameters& param
   const bool writes = grid.rank() == 0;
   const fs::path staging = writes ? stage_checkpoint(dir, step) : fs::path();
   std::vector<FileRecord> files;
-  const model::FileWritten written = [&](const fs::path& file, const model::WrittenFile& what) {
+  const model::FileWritten written = [&](const fs::path& file, const hf::WrittenFile& what) {
     files.push_back({fs::relative(file, staging).string(), what.bytes, what.crc32});
   };
   save_tensors(parameters, StateTensor::weight, grid, staging, written);
@@ -185,9 +168,9 @@ std::optional<Checkpoint> load_training_state(const TrainConfig& config, Resume 
     return std::nullopt;
   }
   found.step = read_state(found.path).at("step").get<std::int64_t>();
-  load_weights(parameters, model::SafetensorsFolder(found.path));
+  load_weights(parameters, hf::SafetensorsFolder(found.path));
   for (const Part& part : optimizer_parts(parameters.dtype())) {
-    load_tensors(parameters, part.which, model::SafetensorsFolder(found.path / part.folder));
+    load_tensors(parameters, part.which, hf::SafetensorsFolder(found.path / part.folder));
   }
   return found;
 }

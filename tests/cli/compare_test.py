@@ -100,8 +100,8 @@ class Compare(harness.Case):
     def test_unknown_model_type(self):
         model = self.copy()
         config = json.loads((model / "config.json").read_text())
-        (model / "config.json").write_text(json.dumps({**config, "model_type": "llama"}))
-        self.refuse(model, "llama", "mixtral")
+        (model / "config.json").write_text(json.dumps({**config, "model_type": "rwkv"}))
+        self.refuse(model, "rwkv", "mixtral")
         (model / "config.json").write_text("{")
         self.refuse(model, "config.json")
 

@@ -94,7 +94,7 @@ class Config(harness.Case):
         self.refuse(model__config__vocab_size=100, ranks=2, texts=["vocab_size", "257"])
         self.refuse(model__config__num_experts_per_tok=9, ranks=2, texts=["num_experts_per_tok", "9"])
         self.refuse(model__config__num_key_value_heads=3, texts=["num_key_value_heads"])
-        self.refuse(model__config__model_type="gpt2", texts=["gpt2", "mixtral"])
+        self.refuse(model__config__model_type="rwkv", texts=["rwkv", "mixtral"])
         self.refuse(model={"path": str(self.folder / "absent")}, ranks=2, texts=["absent"])
         self.refuse(model__load_weights=True, texts=["load_weights", "model.path"])
 

@@ -75,8 +75,12 @@ class Failures(harness.Case):
         self.assertIn("runtime.collective_timeout_s = 2 s", process.stderr)
 
     def test_out_of_memory_on_one_rank(self):
-        # Validation and checkpoints need memory that a step does not, and one rank gets no more.
-        process = self.start_endless(2, train__eval_interval=20, train__micro_batch_size=1)
+        # All but the smallest allocations ask the system anew, so that a checkpoint finds no memory left over.
+        config = self.write_config(train__steps=FOR_EVER, train__eval_interval=20, checkpoint__save_interval=2)
+        malloc = {"ARENA_MAX": "1", "TOP_PAD_": "0", "TRIM_THRESHOLD_": "0", "MMAP_THRESHOLD_": "1024"}
+        environment = {**harness.ENVIRONMENT, **{f"MALLOC_{name}": value for name, value in malloc.items()}}
+        process = self.start("train", config, "--ranks", 2, environment=environment)
+        self.wait_for_steps(process, 5)
         pid = process.rank_pids()[1]
         subprocess.run(["prlimit", "--pid", str(pid), "--as=50000000"], check=True)
         self.assert_ends(process, 3 * END_S)

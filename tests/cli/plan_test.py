@@ -183,18 +183,26 @@ links:
                  "num_attention_heads": 16, "intermediate_size": 4096}
         for field, value, says in (
                 ("model_type", None, ("model_type", "llama")), ("model_type", "rwkv", ("rwkv", "llama")),
-                ("model_type", 5, "model_type"), ("vocab_size", None, "vocab_size"), ("hidden_size", -1, "hidden_size"),
+                ("model_type", 5, "model_type"), ("hidden_size", -1, "hidden_size"),
                 ("hidden_size", 0, "hidden_size"), ("hidden_size", 1e300, "hidden_size"),
                 ("hidden_size", 2**62, "hidden_size"), ("hidden_size", "big", "hidden_size"),
                 ("num_hidden_layers", 10**9, ("num_hidden_layers", "4096")),
-                ("num_attention_heads", 7, "num_attention_heads"), ("num_key_value_heads", 5, "5 key-value heads"),
-                ("intermediate_size", None, "intermediate_size"), ("model_type", "mixtral", "num_local_experts")):
+                ("num_attention_heads", 7, "num_attention_heads"), ("num_key_value_heads", 5, "num_key_value_heads 5"),
+                ("num_key_value_heads", 0, "num_key_value_heads")):
             config = {key: entry for key, entry in (llama | {field: value}).items() if entry is not None}
             (self.folder / "config.json").write_text(json.dumps(config))
             self.plan_refused({"--model": "config.json"}, says)
         for text in ("", "{", "[]", "null", "[[[[", '{"model_type": "llama", "model_type": "llama"}', "\0"):
             (self.folder / "config.json").write_text(text)
             self.plan_refused({"--model": "config.json"}, "config.json")
+
+    def test_tells_of_sizes_that_are_not_given(self):
+        (self.folder / "config.json").write_text(
+            json.dumps({"model_type": "mixtral", "hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 16,
+                        "num_key_value_heads": 8, "intermediate_size": 4096}))
+        process = self.run_command("plan", "--model", "config.json", "--cluster", "h100", "--devices", 8,
+                                   "--global-batch", 64)
+        self.assertIn("vocab_size, the number of experts not given", process.stderr)
 
     def test_refuses_tables_of_runs_that_cannot_be(self):
         header, *rows = RUNS.read_text().splitlines()

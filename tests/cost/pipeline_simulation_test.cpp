@@ -34,7 +34,7 @@ std::vector<Schedule> build(const PipelineShape& shape, const std::vector<int>& 
       schedule::PipelineSpec spec = pipeline_spec_of(job, stage * kPerStage + number);
       spec.step.ep_plan.dispatcher = schedule::Dispatcher::hierarchical_dedup;
       spec.step.relays = relays;
-      spec.step.shared_expert_intermediate_size = 32;
+      spec.step.shared_experts = true;
       schedules.push_back(build_pipeline_step(spec));
     }
   }

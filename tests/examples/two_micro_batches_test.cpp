@@ -41,7 +41,7 @@ TEST(TwoMicroBatches, AreSoundAndDoTheTasksOfAStepInOrder) {
               spec.micro_batches = micro_batches;
               spec.ep_plan.dispatcher = dispatcher;
               spec.ep_plan.chunking.chunks = chunks;
-              spec.shared_expert_intermediate_size = 16 * (layers % 2);
+              spec.shared_experts = layers % 2 != 0;
               all.push_back(build(kTwoMicroBatches, spec));
               expected = labels(build(schedule::step_builders().front(), spec));
             }

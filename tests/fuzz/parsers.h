@@ -4,13 +4,14 @@
 
 #include <string_view>
 
+#include "expedite/architecture/model_config.h"
+#include "expedite/architecture/parameter_count.h"
 #include "expedite/base/error.h"
 #include "expedite/base/strict_json.h"
 #include "expedite/cost/cluster.h"
 #include "expedite/plan/machine.h"
 #include "expedite/plan/run_prediction.h"
 #include "expedite/plan/step_cost.h"
-#include "expedite/plan/transformer.h"
 
 namespace expedite::fuzz {
 
@@ -25,8 +26,8 @@ inline void use_csv(std::string_view text) {
 /// A model's config.json.
 inline void use_json(std::string_view text) {
   constexpr int kDepth = 32;
-  const plan::Transformer model = plan::parse_transformer(parse_strict_json(text, "fuzz", kDepth), "fuzz");
-  (void)plan::total_parameters(model);
+  const ModelConfig model = architecture::parse_model_config(parse_strict_json(text, "fuzz", kDepth), "fuzz");
+  (void)architecture::total_parameters(model);
   (void)plan::model_flops(model, {.seq = 4096, .global_batch = 8});
 }
 

@@ -16,17 +16,17 @@ using namespace expedite::model;  // NOLINT(google-build-using-namespace)
 constexpr int kToBlame = 1;
 
 ModelConfig config() {
-  return parse_model_config({{"model_type", "qwen3_moe"},
-                             {"vocab_size", 31},
-                             {"hidden_size", 16},
-                             {"num_hidden_layers", 2},
-                             {"num_attention_heads", 2},
-                             {"num_key_value_heads", 1},
-                             {"head_dim", 8},
-                             {"num_experts", 4},
-                             {"num_experts_per_tok", 2},
-                             {"moe_intermediate_size", 8}},
-                            "test");
+  return architecture::parse_model_config({{"model_type", "qwen3_moe"},
+                                           {"vocab_size", 31},
+                                           {"hidden_size", 16},
+                                           {"num_hidden_layers", 2},
+                                           {"num_attention_heads", 2},
+                                           {"num_key_value_heads", 1},
+                                           {"head_dim", 8},
+                                           {"num_experts", 4},
+                                           {"num_experts_per_tok", 2},
+                                           {"moe_intermediate_size", 8}},
+                                          "test");
 }
 
 /// Runs the third step, with a fault of kind `mode` in the second layer's router or the tokens.

@@ -16,20 +16,20 @@ namespace expedite::model {
 namespace {
 
 ModelConfig config_of(std::int64_t hidden, std::int64_t ffn, bool gate) {
-  return parse_model_config({{"model_type", gate ? "qwen2_moe" : "dots1"},
-                             {"vocab_size", 8},
-                             {"hidden_size", hidden},
-                             {"num_hidden_layers", 1},
-                             {"num_attention_heads", 1},
-                             {"num_key_value_heads", 1},
-                             {"head_dim", 2},
-                             {"num_experts", 2},
-                             {"n_routed_experts", 2},
-                             {"n_shared_experts", 1},
-                             {"num_experts_per_tok", 1},
-                             {"moe_intermediate_size", ffn},
-                             {"shared_expert_intermediate_size", ffn}},
-                            "test");
+  return architecture::parse_model_config({{"model_type", gate ? "qwen2_moe" : "dots1"},
+                                           {"vocab_size", 8},
+                                           {"hidden_size", hidden},
+                                           {"num_hidden_layers", 1},
+                                           {"num_attention_heads", 1},
+                                           {"num_key_value_heads", 1},
+                                           {"head_dim", 2},
+                                           {"num_experts", 2},
+                                           {"n_routed_experts", 2},
+                                           {"n_shared_experts", 1},
+                                           {"num_experts_per_tok", 1},
+                                           {"moe_intermediate_size", ffn},
+                                           {"shared_expert_intermediate_size", ffn}},
+                                          "test");
 }
 
 reference::Matrix doubles(const ConstTensorView& x) {

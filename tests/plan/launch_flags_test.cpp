@@ -17,7 +17,7 @@ constexpr Workload kWorkload{.seq = 4096, .global_batch = 3072};
 
 /// A model, the machine, and what flags come of a strategy.
 struct Case {
-  Case(Transformer the_model, std::int64_t the_devices, const Workload& workload = kWorkload,
+  Case(ModelConfig the_model, std::int64_t the_devices, const Workload& workload = kWorkload,
        Precision precision = Precision::bf16)
       : model(std::move(the_model)),
         devices(the_devices),
@@ -45,24 +45,26 @@ struct Case {
     }
   }
 
-  Transformer model;
+  ModelConfig model;
   std::int64_t devices;
   Machine machine;
   CostContext context;
 };
 
-Transformer builtin(const char* name) {
-  return *find_builtin_model(name);
+ModelConfig builtin(const char* name) {
+  return *architecture::find_builtin_model(name);
 }
 
 /// Layers of which the first `dense` have no experts; none have where `dense` is all of them.
-Transformer model_of(std::int64_t layers, std::int64_t dense, std::int64_t prediction = 0) {
-  Transformer model = builtin("deepseek-v3");
-  model.layers.assign(static_cast<std::size_t>(layers), LayerKind::moe);
-  std::fill_n(model.layers.begin(), dense, LayerKind::dense);
-  model.mtp_layers = prediction;
+ModelConfig model_of(std::int64_t layers, std::int64_t dense, std::int64_t prediction = 0) {
+  ModelConfig model = builtin("deepseek-v3");
+  model.layers = layers;
+  model.sparse.assign(static_cast<std::size_t>(layers), true);
+  std::fill_n(model.sparse.begin(), dense, false);
+  model.windowed.assign(static_cast<std::size_t>(layers), false);
+  model.prediction_layers = prediction;
   if (dense == layers) {
-    model.experts = model.topk = 0;
+    model.experts = model.experts_per_token = 0;
   }
   return model;
 }
@@ -204,22 +206,22 @@ struct Broken {
   const char* rule;
   const char* strategy;
   const char* says;
-  Transformer model;
+  ModelConfig model;
   Launcher launcher = Launcher::megatron;
   Precision precision = Precision::bf16;
 };
 
 std::vector<Broken> broken_launches() {
-  const Transformer qwen = builtin("qwen3-30b-a3b");
-  const Transformer deepseek = builtin("deepseek-v3");
-  Transformer gpt = model_of(32, 32);
+  const ModelConfig qwen = builtin("qwen3-30b-a3b");
+  const ModelConfig deepseek = builtin("deepseek-v3");
+  ModelConfig gpt = model_of(32, 32);
   gpt.positions = 2048;
-  Transformer gpt_prediction = model_of(32, 32, 1);
+  ModelConfig gpt_prediction = model_of(32, 32, 1);
   gpt_prediction.positions = 8192;
-  Transformer tied = deepseek;
-  tied.tied_embeddings = true;
-  Transformer alternating = model_of(32, 0);
-  alternating.layers[4] = LayerKind::dense;
+  ModelConfig tied = deepseek;
+  tied.tie_word_embeddings = true;
+  ModelConfig alternating = model_of(32, 0);
+  alternating.sparse[4] = false;
   constexpr auto kMindSpeed = Launcher::mindspeed;
   return {
       {"schedule", "pp=2,pipeline=zb-h1", "zb-h1", qwen},

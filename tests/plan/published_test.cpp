@@ -26,7 +26,7 @@ struct Outcome {
 };
 
 Outcome outcome_of(const Plan& plan, const char* strategy) {
-  const Transformer model = load_transformer(plan.model);
+  const ModelConfig model = architecture::load_model_config(plan.model);
   const cost::Cluster cluster = load_cluster(plan.cluster, plan.devices);
   const Machine machine = make_machine(cluster, plan.devices);
   const CostContext context(model, machine, plan.workload, Precision::bf16,

@@ -57,10 +57,10 @@ TEST(Runs, ReadARow) {
   ASSERT_EQ(runs.size(), 1);
   const plan::Run& run = runs[0];
   EXPECT_EQ(run.configuration, "a-b");
-  EXPECT_EQ(run.model.attention, AttentionKind::latent);
-  EXPECT_EQ(run.model.count(LayerKind::dense), 1);
-  EXPECT_EQ(run.model.count(LayerKind::moe), 3);
-  EXPECT_EQ(run.model.mtp_layers, 0);
+  EXPECT_EQ(run.model.attention, architecture::AttentionKind::latent);
+  EXPECT_EQ(run.model.count(architecture::LayerKind::dense), 1);
+  EXPECT_EQ(run.model.count(architecture::LayerKind::moe), 3);
+  EXPECT_EQ(run.model.prediction_layers, 0);
   EXPECT_EQ(run.strategy.dp, 4);
   EXPECT_EQ(run.software->name, "megatron-core-2025");
   EXPECT_EQ(run.published, 0.7716);
@@ -109,10 +109,10 @@ TEST(Runs, NeedEveryColumn) {
 TEST(Runs, CountFlopAsTheirSourcesDo) {
   // SC'21's formula for the 1.7 B model: 96 B s l h^2 (1 + s / 6h + V / 16 l h).
   for (const plan::Run& run : read_runs(kRuns)) {
-    const auto h = static_cast<double>(run.model.hidden);
-    const auto l = static_cast<double>(run.model.layer_count());
+    const auto h = static_cast<double>(run.model.hidden_size);
+    const auto l = static_cast<double>(run.model.layers);
     const auto s = static_cast<double>(run.workload.seq);
-    const auto v = static_cast<double>(run.model.vocab);
+    const auto v = static_cast<double>(run.model.vocab_size);
     const auto b = static_cast<double>(run.workload.global_batch);
     if (run.metric == Metric::hw_tflops_per_device_incl_recompute) {
       const double formula = 96 * b * s * l * h * h * (1 + s / (6 * h) + v / (16 * l * h));

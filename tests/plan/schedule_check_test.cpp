@@ -13,7 +13,7 @@ namespace expedite::plan {
 namespace {
 
 CostContext context_of(const char* model, std::int64_t devices, const Workload& workload, double zipf) {
-  const Transformer& transformer = *find_builtin_model(model);
+  const ModelConfig& transformer = *architecture::find_builtin_model(model);
   ExpertLoad load;
   if (zipf > 0.0) {
     load = {.weights = cost::zipf_weights(transformer.experts, zipf), .by_expert = false};

@@ -15,7 +15,7 @@ namespace {
 CostContext search_context(const char* model, const char* device, std::int64_t devices,
                            const Workload& workload) {
   const DeviceFacts& facts = *find_device_facts(device);
-  return {*find_builtin_model(model),
+  return {*architecture::find_builtin_model(model),
           make_machine(make_cluster(facts, devices), devices),
           workload,
           Precision::bf16,

@@ -17,7 +17,7 @@
 namespace expedite::plan {
 namespace {
 
-CostContext context_of(const Transformer& model, const char* device, std::int64_t devices,
+CostContext context_of(const ModelConfig& model, const char* device, std::int64_t devices,
                        const Workload& workload, const char* software = "megatron-bridge-26.04",
                        ExpertLoad load = {}) {
   const DeviceFacts& facts = *find_device_facts(device);
@@ -28,13 +28,14 @@ CostContext context_of(const Transformer& model, const char* device, std::int64_
 
 CostContext context_of(const char* model, const char* device, std::int64_t devices, const Workload& workload,
                        const char* software = "megatron-bridge-26.04", ExpertLoad load = {}) {
-  return context_of(*find_builtin_model(model), device, devices, workload, software, std::move(load));
+  return context_of(*architecture::find_builtin_model(model), device, devices, workload, software,
+                    std::move(load));
 }
 
 /// Equal layers, a head that costs nothing to speak of, links and memory without bounds, no host.
 CostContext uniform_context(std::int64_t devices, const Workload& workload) {
-  Transformer model = *find_builtin_model("llama3-8b");
-  model.vocab = 1;
+  ModelConfig model = *architecture::find_builtin_model("llama3-8b");
+  model.vocab_size = 1;
   cost::Cluster cluster = make_cluster(*find_device_facts("h100"), devices);
   for (cost::Link& link : cluster.links) {
     link.latency_s = 0.0;
@@ -197,7 +198,7 @@ TEST(SimulatedStep, HoldsWhatItIsToldToShard) {
 
 TEST(SimulatedStep, BusyExpertsMakeRanksUnlike) {
   const Workload workload{.seq = 4096, .global_batch = 64};
-  const Transformer& model = *find_builtin_model("qwen3-30b-a3b");
+  const ModelConfig& model = *architecture::find_builtin_model("qwen3-30b-a3b");
   const Strategy strategy = parse_strategy("pp=2,ep=8", 32);
   const auto with = [&](ExpertLoad load) {
     return simulate_step(context_of(model, "h100", 32, workload, "megatron-bridge-26.04", std::move(load)),

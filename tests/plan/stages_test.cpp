@@ -42,8 +42,8 @@ TEST(Stages, BalancesAsWellAsDynamicProgramming) {
                            .moe = 1.0 + pick(1, 5),
                            .head = 0.5 * pick(2, 8),
                            .prediction = 0.5 * pick(3, 8)};
-    const std::vector<LayerRun> runs = {{LayerKind::dense, 1 + pick(4, 4)},
-                                        {LayerKind::moe, 1 + pick(5, 40)}};
+    const std::vector<LayerRun> runs = {{architecture::LayerKind::dense, 1 + pick(4, 4)},
+                                        {architecture::LayerKind::moe, 1 + pick(5, 40)}};
     const int stages = 1 + pick(6, 12);
     const std::int64_t mtp = pick(7, 2);
     // The head stays on the last stage, as a layer that nothing follows.
@@ -63,14 +63,15 @@ TEST(Stages, BalancesAsWellAsDynamicProgramming) {
 }
 
 TEST(Stages, KeepsSharesOfKindsThatAlternate) {
-  Transformer model;
+  ModelConfig model;
   for (int i = 0; i < 40; ++i) {
-    model.layers.push_back(i % 2 == 0 ? LayerKind::dense : LayerKind::moe);
+    model.sparse.push_back(i % 2 != 0);
+    model.layers = i + 1;
   }
   std::int32_t dense = 0;
   std::int32_t moe = 0;
   for (const LayerRun& run : layer_runs(model)) {
-    (run.kind == LayerKind::dense ? dense : moe) += run.count;
+    (run.kind == architecture::LayerKind::dense ? dense : moe) += run.count;
   }
   EXPECT_EQ(dense, 20);
   EXPECT_EQ(moe, 20);

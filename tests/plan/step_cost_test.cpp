@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "expedite/architecture/parameter_count.h"
 #include "expedite/cost/bubble.h"
 #include "expedite/plan/builtin_clusters.h"
 
@@ -23,7 +24,7 @@ Efficiencies perfect() {
 
 CostContext context_of(const char* model, const char* device, std::int64_t devices, const Workload& workload,
                        const Efficiencies& efficiencies = perfect()) {
-  return {*find_builtin_model(model),
+  return {*architecture::find_builtin_model(model),
           make_machine(make_cluster(*find_device_facts(device), devices), devices),
           workload,
           Precision::bf16,
@@ -41,8 +42,8 @@ struct PerToken {
 class ModelFlops : public testing::TestWithParam<PerToken> {};
 
 TEST_P(ModelFlops, AreThoseThatRunsWerePublishedWith) {
-  Transformer model = *find_builtin_model(GetParam().model);
-  model.mtp_layers = GetParam().with_prediction ? 1 : 0;
+  ModelConfig model = *architecture::find_builtin_model(GetParam().model);
+  model.prediction_layers = GetParam().with_prediction ? 1 : 0;
   const Workload workload{.seq = GetParam().seq, .global_batch = 3};
   const double per_token = model_flops(model, workload) / 3.0 / static_cast<double>(workload.seq);
   EXPECT_NEAR(per_token * 1e-9, GetParam().gflop, 0.005 * GetParam().gflop);
@@ -263,7 +264,7 @@ TEST(StepCost, ExposesNoMoreThanThereIs) {
 TEST(StepCost, BusyExpertsSlowAStep) {
   const Workload workload{.seq = 4096, .global_batch = 256};
   const Machine machine = make_machine(make_cluster(*find_device_facts("h800"), 64), 64);
-  const Transformer& model = *find_builtin_model("qwen3-30b-a3b");
+  const ModelConfig& model = *architecture::find_builtin_model("qwen3-30b-a3b");
   const Efficiencies efficiencies = Calibration().of("H800-80GB", default_software().name);
   const Strategy strategy{.ep = 16, .dp = 64};
   const auto seconds = [&](double zipf, bool forced) {
@@ -281,7 +282,7 @@ TEST(Memory, CountsParametersGradientsAndOptimizer) {
   const Workload workload{.seq = 4096, .global_batch = 512};
   const CostContext context = context_of("qwen3-30b-a3b", "h100", 64, workload);
   const StepCoster coster(context);
-  const Transformer& model = context.model();
+  const ModelConfig& model = context.model();
   const auto experts = static_cast<double>(48 * 128 * mlp_parameters(model, 768));
   const double others = static_cast<double>(total_parameters(model)) - experts;
   const Strategy strategy{.ep = 8, .dp = 64};

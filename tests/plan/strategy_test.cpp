@@ -36,7 +36,7 @@ TEST(Strategy, SaysWhichKnobIsWrong) {
 }
 
 TEST(Strategy, KnowsWhatCannotBe) {
-  const Transformer& model = *find_builtin_model("deepseek-v3");
+  const ModelConfig& model = *architecture::find_builtin_model("deepseek-v3");
   const Workload workload{.seq = 4096, .global_batch = 1024};
   const auto why = [&](const char* text, std::int64_t devices = 1024) {
     return illegal(parse_strategy(text, devices), model, workload, devices);

@@ -1,8 +1,6 @@
 #include "tests/reference/attention.h"
 
 #include <algorithm>
-#include <cmath>
-#include <vector>
 
 #include "tests/reference/softmax.h"
 
@@ -12,9 +10,9 @@ namespace {
 // One head of one query: which columns it uses and which keys it sees.
 struct Query {
   std::int64_t token;
+  std::int64_t head;
+  std::int64_t kv_head;
   std::int64_t first_key;  // keys first_key .. token
-  std::int64_t q_column;
-  std::int64_t kv_column;
 };
 
 template <typename Visit>
@@ -25,27 +23,35 @@ void for_each_query(std::span<const std::int64_t> bounds, const AttentionShape& 
       const std::int64_t first =
           shape.window == 0 ? bounds[s] : std::max(bounds[s], token - shape.window + 1);
       for (std::int64_t head = 0; head < shape.heads; ++head) {
-        visit(Query{token, first, head * shape.head_dim, head / group * shape.head_dim});
+        visit(Query{token, head, head / group, first});
       }
     }
   }
 }
 
-std::span<const double> head_of(const Matrix& x, std::int64_t token, std::int64_t column,
-                                const AttentionShape& shape) {
-  return x.row(token).subspan(column, shape.head_dim);
+std::span<const double> head_of(const Matrix& x, std::int64_t token, std::int64_t head, std::int64_t size) {
+  return x.row(token).subspan(head * size, size);
+}
+std::span<double> head_of(Matrix& x, std::int64_t token, std::int64_t head, std::int64_t size) {
+  return x.row(token).subspan(head * size, size);
 }
 
-double scale_of(const AttentionShape& shape) {
-  return 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
+void add_scaled(std::span<double> target, double factor, std::span<const double> source) {
+  for (std::size_t i = 0; i < target.size(); ++i) {
+    target[i] += factor * source[i];
+  }
 }
 
+// Of the keys that are seen and, behind them, of the sink if there is one.
 std::vector<double> probabilities(const Query& query, const Matrix& q, const Matrix& k,
-                                  const AttentionShape& shape) {
+                                  const AttentionShape& shape, std::span<const double> sinks) {
   std::vector<double> scores;
   for (std::int64_t key = query.first_key; key <= query.token; ++key) {
-    scores.push_back(scale_of(shape) * dot(head_of(q, query.token, query.q_column, shape),
-                                           head_of(k, key, query.kv_column, shape)));
+    scores.push_back(shape.scale * dot(head_of(q, query.token, query.head, shape.head_dim),
+                                       head_of(k, key, query.kv_head, shape.head_dim)));
+  }
+  if (!sinks.empty()) {
+    scores.push_back(sinks[query.head]);
   }
   return softmax(scores);
 }
@@ -53,41 +59,44 @@ std::vector<double> probabilities(const Query& query, const Matrix& q, const Mat
 }  // namespace
 
 Matrix attention(const Matrix& q, const Matrix& k, const Matrix& v, std::span<const std::int64_t> bounds,
-                 const AttentionShape& shape) {
-  Matrix out(q.rows, q.columns);
+                 const AttentionShape& shape, std::span<const double> sinks) {
+  Matrix out(q.rows, shape.heads * shape.value_dim);
   for_each_query(bounds, shape, [&](const Query& query) {
-    const std::vector<double> weights = probabilities(query, q, k, shape);
+    const std::vector<double> weights = probabilities(query, q, k, shape, sinks);
     for (std::int64_t key = query.first_key; key <= query.token; ++key) {
-      for (std::int64_t i = 0; i < shape.head_dim; ++i) {
-        out(query.token, query.q_column + i) += weights[key - query.first_key] * v(key, query.kv_column + i);
-      }
+      add_scaled(head_of(out, query.token, query.head, shape.value_dim), weights[key - query.first_key],
+                 head_of(v, key, query.kv_head, shape.value_dim));
     }
   });
   return out;
 }
 
 AttentionGradients attention_backward(const Matrix& dout, const Matrix& q, const Matrix& k, const Matrix& v,
-                                      std::span<const std::int64_t> bounds, const AttentionShape& shape) {
+                                      std::span<const std::int64_t> bounds, const AttentionShape& shape,
+                                      std::span<const double> sinks) {
   AttentionGradients gradients{Matrix(q.rows, q.columns), Matrix(k.rows, k.columns),
-                               Matrix(v.rows, v.columns)};
+                               Matrix(v.rows, v.columns), std::vector<double>(sinks.size())};
   for_each_query(bounds, shape, [&](const Query& query) {
-    const std::vector<double> weights = probabilities(query, q, k, shape);
+    const std::span<const double> dcontext = head_of(dout, query.token, query.head, shape.value_dim);
+    const std::vector<double> weights = probabilities(query, q, k, shape, sinks);
     std::vector<double> dweights;
     for (std::int64_t key = query.first_key; key <= query.token; ++key) {
-      dweights.push_back(
-          dot(head_of(dout, query.token, query.q_column, shape), head_of(v, key, query.kv_column, shape)));
+      dweights.push_back(dot(dcontext, head_of(v, key, query.kv_head, shape.value_dim)));
+    }
+    if (!sinks.empty()) {
+      dweights.push_back(0.0);
     }
     const std::vector<double> dscores = softmax_backward(dweights, weights);
     for (std::int64_t key = query.first_key; key <= query.token; ++key) {
-      const double weight = weights[key - query.first_key];
-      const double dscore = dscores[key - query.first_key] * scale_of(shape);
-      for (std::int64_t i = 0; i < shape.head_dim; ++i) {
-        const std::int64_t q_column = query.q_column + i;
-        const std::int64_t kv_column = query.kv_column + i;
-        gradients.dv(key, kv_column) += weight * dout(query.token, q_column);
-        gradients.dq(query.token, q_column) += dscore * k(key, kv_column);
-        gradients.dk(key, kv_column) += dscore * q(query.token, q_column);
-      }
+      const std::int64_t i = key - query.first_key;
+      add_scaled(head_of(gradients.dv, key, query.kv_head, shape.value_dim), weights[i], dcontext);
+      add_scaled(head_of(gradients.dq, query.token, query.head, shape.head_dim), dscores[i] * shape.scale,
+                 head_of(k, key, query.kv_head, shape.head_dim));
+      add_scaled(head_of(gradients.dk, key, query.kv_head, shape.head_dim), dscores[i] * shape.scale,
+                 head_of(q, query.token, query.head, shape.head_dim));
+    }
+    if (!sinks.empty()) {
+      gradients.dsinks[query.head] += dscores.back();
     }
   });
   return gradients;

@@ -1,8 +1,11 @@
 // The reference's gradients against differences of its own losses, over the options that no fixture has.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 #include "expedite/base/random.h"
@@ -16,6 +19,8 @@ using nlohmann::json;
 struct Case {
   const char* name;
   json changes;
+  // Where clamping begins, so near to 0 that some values are beyond; 0: where the family has it.
+  float swiglu_limit = 0.0F;
 };
 
 void PrintTo(const Case& option, std::ostream* stream) {
@@ -49,53 +54,104 @@ json deepseek_moe(const json& changes) {
   return config;
 }
 
+// Latent attention with values of another size than keys, besides the above.
+json deepseek(const json& changes) {
+  json config = deepseek_moe({{"num_key_value_heads", 4},
+                              {"q_lora_rank", 5},
+                              {"kv_lora_rank", 3},
+                              {"qk_nope_head_dim", 3},
+                              {"qk_rope_head_dim", 4},
+                              {"v_head_dim", 5},
+                              {"head_dim", nullptr}});
+  config.update(changes);
+  return config;
+}
+
+json dense(const json& changes) {
+  json config = {{"num_experts", nullptr},
+                 {"num_experts_per_tok", nullptr},
+                 {"moe_intermediate_size", nullptr},
+                 {"mlp_only_layers", nullptr}};
+  config.update(changes);
+  return config;
+}
+
+struct Loss {
+  const char* name;
+  double Result::*value;
+  Gradients Result::*gradients;
+  bool of_routers;
+};
+constexpr std::array kLosses = {
+    Loss{"loss", &Result::loss, &Result::grads, false},
+    Loss{"aux_loss", &Result::aux_loss, &Result::grads_aux, true},
+    Loss{"z_loss", &Result::z_loss, &Result::grads_z, true},
+    Loss{"sequence_aux_loss", &Result::sequence_aux_loss, &Result::grads_sequence_aux, true},
+};
+
 class FiniteDifference : public testing::TestWithParam<Case> {
  protected:
+  static constexpr std::size_t kSamples = 12;  // of each parameter
+  static constexpr double kStep = 1e-6;
+
   FiniteDifference()
-      : config_(model::parse_model_config(tiny_config(GetParam().changes), "test")),
-        parameters_(random_parameters(config_, 17, 0.5)) {}
-
-  // Central difference of one loss by one parameter.
-  double slope(double& parameter, double Result::*loss) const {
-    constexpr double kStep = 1e-6;
-    const double kept = parameter;
-    parameter = kept + kStep;
-    const double above = run(config_, parameters_, kSequences, Options::forward_only()).*loss;
-    parameter = kept - kStep;
-    const double below = run(config_, parameters_, kSequences, Options::forward_only()).*loss;
-    parameter = kept;
-    return (above - below) / (2 * kStep);
-  }
-
-  void expect_slopes(const Gradients& gradients, double Result::*loss) {
-    ASSERT_FALSE(gradients.empty());
-    double largest = 0.0;
-    for (const auto& [name, gradient] : gradients) {
-      std::vector<double>& values = parameters_.at(name);
-      ASSERT_EQ(gradient.size(), values.size()) << name;
-      const Philox random(5, stream_of(name));
-      for (std::uint64_t sample = 0; sample < 3; ++sample) {
-        const std::size_t i = random.bits(sample) % values.size();
-        EXPECT_NEAR(gradient[i], slope(values[i], loss), 1e-7 + 1e-6 * std::abs(gradient[i]))
-            << name << "[" << i << "]";
-        largest = std::max(largest, std::abs(gradient[i]));
-      }
+      : config_(architecture::parse_model_config(tiny_config(GetParam().changes), "test")),
+        parameters_(random_parameters(config_, 17, 0.5)) {
+    if (GetParam().swiglu_limit > 0.0F) {
+      config_.swiglu_limit = GetParam().swiglu_limit;
     }
-    EXPECT_GT(largest, 1e-4);
   }
+
+  // All elements of a small parameter, else some.
+  static std::set<std::size_t> samples(const std::string& name, std::size_t size) {
+    const Philox random(5, stream_of(name));
+    std::set<std::size_t> chosen;
+    for (std::uint64_t draw = 0; chosen.size() < std::min(kSamples, size); ++draw) {
+      chosen.insert(random.bits(draw) % size);
+    }
+    return chosen;
+  }
+
+  Result forward() const { return run(config_, parameters_, kSequences, Options::forward_only()); }
 
   // Lengths that differ, with one that has no target and one that is empty.
   const std::vector<std::vector<int>> kSequences = {{3, 1, 4, 1, 5, 9, 2}, {6}, {}, {5, 3, 10, 8}};
-  model::ModelConfig config_;
-  mutable Parameters parameters_;
+  ModelConfig config_;
+  Parameters parameters_;
 };
 
 TEST_P(FiniteDifference, AgreesWithEveryGradient) {
   const Result result = run(config_, parameters_, kSequences, {true, true, true, true});
-  expect_slopes(result.grads, &Result::loss);
-  expect_slopes(result.grads_aux, &Result::aux_loss);
-  expect_slopes(result.grads_z, &Result::z_loss);
-  expect_slopes(result.grads_sequence_aux, &Result::sequence_aux_loss);
+  std::array<double, kLosses.size()> largest{};
+  ASSERT_FALSE(result.grads.empty());
+  for (const auto& [name, gradient] : result.grads) {
+    std::vector<double>& values = parameters_.at(name);
+    ASSERT_EQ(gradient.size(), values.size()) << name;
+    for (const std::size_t i : samples(name, values.size())) {
+      const double kept = values[i];
+      values[i] = kept + kStep;
+      const Result above = forward();
+      values[i] = kept - kStep;
+      const Result below = forward();
+      values[i] = kept;
+      for (std::size_t n = 0; n < kLosses.size(); ++n) {
+        const Loss& loss = kLosses[n];
+        const double slope = (above.*loss.value - below.*loss.value) / (2 * kStep);
+        const double expected = (result.*loss.gradients).at(name)[i];
+        EXPECT_NEAR(expected, slope, 1e-7 + 1e-6 * std::abs(expected))
+            << loss.name << " by " << name << "[" << i << "]";
+        largest[n] = std::max(largest[n], std::abs(expected));
+      }
+    }
+  }
+  const bool routes = config_.count(architecture::LayerKind::moe) > 0;
+  for (std::size_t n = 0; n < kLosses.size(); ++n) {
+    if (kLosses[n].of_routers && !routes) {
+      EXPECT_EQ(largest[n], 0.0) << kLosses[n].name;
+    } else {
+      EXPECT_GT(largest[n], 1e-4) << kLosses[n].name;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -129,7 +185,71 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"glm4_moe_yarn", deepseek_moe({{"model_type", "glm4_moe"},
                                             {"head_dim", 8},
                                             {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}})},
-        Case{"mixtral", {{"model_type", "mixtral"}, {"intermediate_size", 3}, {"sliding_window", 3}}}),
+        Case{"mixtral", {{"model_type", "mixtral"}, {"intermediate_size", 3}, {"sliding_window", 3}}},
+        Case{"llama", dense({{"model_type", "llama"}})},
+        Case{"llama_with_biases", dense({{"model_type", "llama"},
+                                         {"attention_bias", true},
+                                         {"mlp_bias", true},
+                                         {"tie_word_embeddings", true},
+                                         {"rope_scaling",
+                                          {{"rope_type", "llama3"},
+                                           {"factor", 8.0},
+                                           {"low_freq_factor", 1.0},
+                                           {"high_freq_factor", 4.0},
+                                           {"original_max_position_embeddings", 256}}}})},
+        Case{"mistral", dense({{"model_type", "mistral"}, {"sliding_window", 3}})},
+        Case{"qwen2", dense({{"model_type", "qwen2"},
+                             {"use_sliding_window", true},
+                             {"sliding_window", 2},
+                             {"max_window_layers", 1}})},
+        Case{"qwen3", dense({{"model_type", "qwen3"},
+                             {"attention_bias", true},
+                             {"use_sliding_window", true},
+                             {"sliding_window", 4},
+                             {"layer_types", {"sliding_attention", "full_attention", "sliding_attention"}}})},
+        Case{"olmoe", {{"model_type", "olmoe"}, {"intermediate_size", 3}}},
+        Case{"olmoe_with_biases",
+             {{"model_type", "olmoe"}, {"intermediate_size", 3}, {"attention_bias", true}}},
+        Case{"gpt_oss", {{"model_type", "gpt_oss"}, {"intermediate_size", 3}, {"sliding_window", 3}}},
+        Case{"gpt_oss_clamped",
+             {{"model_type", "gpt_oss"},
+              {"intermediate_size", 5},
+              {"sliding_window", 2},
+              {"rope_scaling",
+               {{"rope_type", "yarn"},
+                {"factor", 32.0},
+                {"original_max_position_embeddings", 4096},
+                {"truncate", false}}}},
+             0.75F},
+        Case{"gpt_oss_without_biases",
+             {{"model_type", "gpt_oss"}, {"intermediate_size", 3}, {"attention_bias", false}}},
+        Case{"deepseek_v2", deepseek({{"model_type", "deepseek_v2"}})},
+        Case{"deepseek_v2_group_limited", deepseek({{"model_type", "deepseek_v2"},
+                                                    {"q_lora_rank", nullptr},
+                                                    {"topk_method", "group_limited_greedy"},
+                                                    {"n_routed_experts", 9},
+                                                    {"num_experts_per_tok", 3},
+                                                    {"attention_bias", true}})},
+        Case{"deepseek_v2_compressed_with_biases", deepseek({{"model_type", "deepseek_v2"},
+                                                             {"attention_bias", true},
+                                                             {"n_shared_experts", nullptr},
+                                                             {"topk_method", "group_limited_greedy"},
+                                                             {"n_group", 6},  // of one expert each
+                                                             {"topk_group", 3}})},
+        Case{"deepseek_v3", deepseek({{"model_type", "deepseek_v3"}})},
+        Case{"deepseek_v3_halves", deepseek({{"model_type", "deepseek_v3"},
+                                             {"q_lora_rank", nullptr},
+                                             {"rope_interleave", false},
+                                             {"norm_topk_prob", false},
+                                             {"rope_scaling",
+                                              {{"rope_type", "yarn"},
+                                               {"factor", 40.0},
+                                               {"original_max_position_embeddings", 4096},
+                                               {"mscale", 0.7},
+                                               {"mscale_all_dim", 1.0}}}})},
+        Case{"deepseek_v3_with_biases",
+             deepseek({{"model_type", "deepseek_v3"}, {"attention_bias", true}, {"n_shared_experts", 0}})},
+        Case{"deepseek_v3_dense", deepseek({{"model_type", "deepseek_v3"}, {"n_routed_experts", 0}})}),
     [](const auto& param_info) { return std::string(param_info.param.name); });
 
 }  // namespace

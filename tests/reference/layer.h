@@ -2,44 +2,28 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
-#include "expedite/model/config.h"
-#include "expedite/model/names.h"
+#include "tests/reference/attention_heads.h"
+#include "tests/reference/context.h"
+#include "tests/reference/feed_forward.h"
 #include "tests/reference/matrix.h"
 #include "tests/reference/parameters.h"
-#include "tests/reference/rotary.h"
 #include "tests/reference/router.h"
 
 namespace expedite::reference {
-
-/// What every layer of one run sees.
-struct Context {
-  const model::ModelConfig& config;
-  const Parameters& parameters;
-  model::ParameterNames names;
-  std::vector<std::int64_t> bounds;     // sequence s is tokens [bounds[s], bounds[s + 1])
-  std::vector<std::int64_t> positions;  // [T], from 0 in each sequence
-  Rotary rotary;
-};
 
 /// What backward needs of a layer's forward pass.
 struct LayerTrace {
   Matrix input;            // [T, H]
   Matrix attention_input;  // [T, H], after the norm
-  Matrix raw_query;        // [T, heads * D], as projected
-  Matrix raw_key;          // [T, kv_heads * D]
-  Matrix query;            // after norm and rotation
-  Matrix key;
-  Matrix value;
-  Matrix mixed;            // [T, heads * D], attention's result before the output projection
+  HeadsTrace raw_heads;
+  Heads heads;
+  Matrix mixed;            // [T, heads * Dv], attention's result before the output projection
   Matrix after_attention;  // [T, H], with the residual
   Matrix ffn_input;        // [T, H], after the norm
   Routing routing;         // of a sparse layer
   Matrix output;           // [T, H]
 };
-
-[[nodiscard]] RouterShape router_shape(const model::ModelConfig& config);
 
 [[nodiscard]] LayerTrace layer_forward(const Context& context, std::int64_t layer, const Matrix& input);
 

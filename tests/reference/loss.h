@@ -26,7 +26,7 @@ struct RouterLoss {
   std::vector<Matrix> gradients;  // of each layer's router logits, [T, E]
 };
 
-/// Hugging Face's load_balancing_loss_func, after the Switch Transformer (Fedus et al., 2021), over the
+/// Hugging Face's load_balancing_loss_func, after the Switch ModelConfig (Fedus et al., 2021), over the
 /// tokens of all layers together: E * sum over e of f_e * P_e, where f_e is expert e's share of the tokens
 /// (the shares sum to k) and P_e its mean score. f_e has no gradient. 0 without layers or tokens.
 [[nodiscard]] RouterLoss load_balance_loss(const std::vector<const Routing*>& layers,

@@ -6,17 +6,17 @@
 #include <utility>
 
 #include "expedite/base/error.h"
-#include "expedite/model/names.h"
-#include "expedite/model/rotary_scaling.h"
+#include "expedite/hf/names.h"
+#include "tests/reference/context.h"
 #include "tests/reference/layer.h"
 #include "tests/reference/loss.h"
 #include "tests/reference/norm.h"
+#include "tests/reference/separate_experts.h"
 
 namespace expedite::reference {
 namespace {
 
-using model::ModelConfig;
-using model::ParameterNames;
+using hf::ParameterNames;
 
 struct ForwardTrace {
   std::vector<int> tokens;  // [T]
@@ -31,29 +31,19 @@ struct ForwardTrace {
 };
 
 std::string head_name(const ModelConfig& config) {
-  return config.tie_word_embeddings ? ParameterNames::embedding() : ParameterNames::head();
+  return config.tie_word_embeddings ? hf::ParameterNames::embedding() : hf::ParameterNames::head();
 }
 
-Context make_context(const ModelConfig& config, const Parameters& parameters,
-                     const std::vector<std::vector<int>>& sequences) {
-  Context context{config, parameters, ParameterNames(config.family), {0}, {}, {}};
-  std::int64_t longest = 0;
+std::vector<std::int64_t> lengths_of(const std::vector<std::vector<int>>& sequences) {
+  std::vector<std::int64_t> lengths;
   for (const std::vector<int>& sequence : sequences) {
-    const auto length = static_cast<std::int64_t>(sequence.size());
-    context.bounds.push_back(context.bounds.back() + length);
-    for (std::int64_t position = 0; position < length; ++position) {
-      context.positions.push_back(position);
-    }
-    longest = std::max(longest, length);
+    lengths.push_back(std::ssize(sequence));
   }
-  const std::vector<float> frequencies = model::inverse_frequencies(config.rotary, longest);
-  context.rotary = {
-      {frequencies.begin(), frequencies.end()}, config.rotary_attention_factor, config.head_dim};
-  return context;
+  return lengths;
 }
 
 Matrix embed(const Context& context, const std::vector<int>& tokens) {
-  const std::vector<double>& table = context.parameters.at(ParameterNames::embedding());
+  const std::vector<double>& table = context.parameters.at(hf::ParameterNames::embedding());
   Matrix embedded(static_cast<std::int64_t>(tokens.size()), context.config.hidden_size);
   for (std::int64_t t = 0; t < embedded.rows; ++t) {
     require(tokens[t] >= 0 && tokens[t] < context.config.vocab_size, "token {} is not in the vocabulary",
@@ -73,7 +63,7 @@ ForwardTrace forward(const Context& context, const std::vector<std::vector<int>>
     trace.layers.push_back(layer_forward(context, layer, trace.last_hidden_state()));
   }
   trace.final_hidden_state =
-      rms_norm(trace.last_hidden_state(), context.parameters.at(ParameterNames::final_norm()),
+      rms_norm(trace.last_hidden_state(), context.parameters.at(hf::ParameterNames::final_norm()),
                context.config.rms_norm_eps);
   trace.logits = linear(trace.final_hidden_state, context.parameters.at(head_name(context.config)));
   return trace;
@@ -83,9 +73,9 @@ ForwardTrace forward(const Context& context, const std::vector<std::vector<int>>
 // parameter.
 Gradients backward(const Context& context, const ForwardTrace& trace, const Matrix& dlogits,
                    const std::vector<Matrix>& drouter_logits) {
-  Gradients gradients = zero_gradients(context.config);
+  Gradients gradients = separate_experts(context.config, zero_gradients(context.config));
   const std::string head = head_name(context.config);
-  const std::string norm = ParameterNames::final_norm();
+  const std::string norm = hf::ParameterNames::final_norm();
   const Matrix dfinal =
       linear_backward(dlogits, trace.final_hidden_state, context.parameters.at(head), gradients.at(head));
   Matrix dhidden = rms_norm_backward(dfinal, trace.last_hidden_state(), context.parameters.at(norm),
@@ -93,13 +83,13 @@ Gradients backward(const Context& context, const ForwardTrace& trace, const Matr
   for (std::int64_t layer = context.config.layers - 1; layer >= 0; --layer) {
     dhidden = layer_backward(context, layer, trace.layers[layer], dhidden, drouter_logits[layer], gradients);
   }
-  std::vector<double>& dtable = gradients.at(ParameterNames::embedding());
+  std::vector<double>& dtable = gradients.at(hf::ParameterNames::embedding());
   for (std::int64_t t = 0; t < dhidden.rows; ++t) {
     for (std::int64_t i = 0; i < dhidden.columns; ++i) {
       dtable[trace.tokens[t] * dhidden.columns + i] += dhidden(t, i);
     }
   }
-  return gradients;
+  return fuse_experts(context.config, std::move(gradients));
 }
 
 std::vector<const Routing*> routings(const Context& context, const ForwardTrace& trace) {
@@ -168,7 +158,8 @@ std::vector<std::int64_t> count_tokens(const Routing& routing) {
 
 Result run(const ModelConfig& config, const Parameters& parameters,
            const std::vector<std::vector<int>>& sequences, const Options& options) {
-  const Context context = make_context(config, parameters, sequences);
+  const Parameters separate = separate_experts(config, parameters);
+  const Context context = make_context(config, separate, lengths_of(sequences));
   ForwardTrace trace = forward(context, sequences);
   Result result;
   fill_losses(context, trace, options, result);

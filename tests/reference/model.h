@@ -1,12 +1,12 @@
-// A whole mixture-of-experts language model in double precision: slow, written for reading, and independent
-// of the library's kernels. Fast implementations are held against it, and it against Hugging Face's own
-// numbers.
+// A whole language model, dense or with experts, in double precision: slow, written for reading, and
+// independent of the library's kernels. Fast implementations are held against it, and it against Hugging
+// Face's own numbers.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "expedite/model/config.h"
+#include "expedite/architecture/model_config.h"
 #include "tests/reference/matrix.h"
 #include "tests/reference/parameters.h"
 
@@ -41,7 +41,7 @@ struct Result {
 };
 
 /// Sequences may have different lengths, also 0 and 1. A tied head's gradient is part of the embedding's.
-[[nodiscard]] Result run(const model::ModelConfig& config, const Parameters& parameters,
+[[nodiscard]] Result run(const ModelConfig& config, const Parameters& parameters,
                          const std::vector<std::vector<int>>& sequences, const Options& options = {});
 
 }  // namespace expedite::reference

@@ -8,8 +8,7 @@
 namespace expedite::reference {
 namespace {
 
-using model::ModelConfig;
-using model::ParameterNames;
+using hf::ParameterNames;
 
 /// In the units of f32: exp and the divisions around it (kernels/simd-inl.h).
 constexpr double kExpError = 8 * kF32Unit;
@@ -35,7 +34,7 @@ MoeArithmetic::MoeArithmetic(const ModelConfig& config, const Parameters& parame
       sigmoid_error_(dtype == DType::bf16 ? kBf16SigmoidError : kExpError) {}
 
 Bounded MoeArithmetic::shared_weight(const BoundedRow& normed) const {
-  const Bounded logit = dot(normed, weight(ParameterNames::shared_expert_gate(0)));
+  const Bounded logit = dot(normed, weight(hf::ParameterNames::shared_expert_gate(0)));
   const double gate = sigmoid(logit.value);
   return apply(logit, gate, gate * (1.0 - gate), kExpError);
 }
@@ -69,7 +68,7 @@ BoundedRow MoeArithmetic::score(const BoundedRow& logits) const {
   BoundedRow scores;
   for (std::size_t e = 0; e < logits.size(); ++e) {
     const double error = logits[e].error;
-    if (config_.scoring == kernels::Scoring::sigmoid) {
+    if (config_.scoring == architecture::Scoring::sigmoid) {
       const double s = sigmoid(values[e]);
       scores.push_back(apply(logits[e], s, s * (1.0 - s), kExpError));
     } else {
@@ -85,7 +84,7 @@ BoundedRow MoeArithmetic::score(const BoundedRow& logits) const {
 /// share of the sum and delta_i = (1 - s_i) eps_i.
 BoundedRow MoeArithmetic::weigh(const BoundedRouting& routed) const {
   const double scale = static_cast<double>(config_.routed_scaling_factor);
-  const bool sigmoids = config_.scoring == kernels::Scoring::sigmoid;
+  const bool sigmoids = config_.scoring == architecture::Scoring::sigmoid;
   const double arithmetic = kExpError + 2.0 * static_cast<double>(routed.scores.size() + 2) * kF32Unit;
   double sum = 0.0;
   for (const std::int64_t e : routed.experts) {
@@ -116,7 +115,7 @@ BoundedRouting MoeArithmetic::route(std::span<const double> x) const {
   const auto width = static_cast<double>(x.size());
   const double inverse = 1.0 / std::sqrt(dot(x, x) / width + static_cast<double>(config_.rms_norm_eps));
   BoundedRouting routed;
-  const std::span<const double> norm = weight(ParameterNames::post_attention_norm(0));
+  const std::span<const double> norm = weight(hf::ParameterNames::post_attention_norm(0));
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double value = x[i] * inverse;
     routed.normal.push_back({value, (0.5 * width + 4.0) * kF32Unit * std::abs(value)});
@@ -137,7 +136,7 @@ BoundedRouting MoeArithmetic::route(std::span<const double> x) const {
 /// With shares q of a renormalised sum, d logit_i = w_i (sum over j of q_j (d_i - d_j)), for sigmoids times
 /// 1 - s_i; else w_i d_i, for a softmax less s_e times the sum of all w_j d_j, for every expert.
 BoundedRow MoeArithmetic::route_backward(const BoundedRouting& routed, const BoundedRow& dweights) const {
-  const bool sigmoids = config_.scoring == kernels::Scoring::sigmoid;
+  const bool sigmoids = config_.scoring == architecture::Scoring::sigmoid;
   const std::size_t k = routed.experts.size();
   const Bounded scale = {static_cast<double>(config_.routed_scaling_factor), 0.0};
   Bounded sum;
@@ -222,7 +221,7 @@ BoundedExpertGradients MoeArithmetic::expert_backward(std::span<const double> dy
 
 BoundedRow MoeArithmetic::norm_backward(std::span<const double> x, std::span<const double> dy,
                                         const BoundedRouting& routed, const BoundedRow& dnormed) const {
-  const std::span<const double> norm = weight(ParameterNames::post_attention_norm(0));
+  const std::span<const double> norm = weight(hf::ParameterNames::post_attention_norm(0));
   BoundedRow weighted;
   for (std::size_t i = 0; i < x.size(); ++i) {
     weighted.push_back(dnormed[i] * Bounded{norm[i], 0.0});

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "expedite/model/config.h"
-#include "expedite/model/names.h"
+#include "expedite/architecture/model_config.h"
+#include "expedite/hf/names.h"
 #include "expedite/moe/expert_layout.h"
 #include "expedite/tensor/dtype.h"
 #include "tests/reference/bounded.h"
@@ -44,7 +44,7 @@ struct BoundedExpertGradients {
 class MoeArithmetic {
  public:
   /// Both must outlive it.
-  MoeArithmetic(const model::ModelConfig& config, const Parameters& parameters, DType dtype);
+  MoeArithmetic(const ModelConfig& config, const Parameters& parameters, DType dtype);
 
   [[nodiscard]] BoundedRouting route(std::span<const double> x) const;
   [[nodiscard]] BoundedActivations expert_forward(const BoundedRow& x, const SwigluWeights& weights,
@@ -80,8 +80,8 @@ class MoeArithmetic {
   }
   /// The weight of the shared expert's output: a gate's sigmoid.
   [[nodiscard]] Bounded shared_weight(const BoundedRow& normed) const;
-  [[nodiscard]] const model::ModelConfig& config() const { return config_; }
-  [[nodiscard]] const model::ParameterNames& names() const { return names_; }
+  [[nodiscard]] const ModelConfig& config() const { return config_; }
+  [[nodiscard]] const hf::ParameterNames& names() const { return names_; }
 
  private:
   [[nodiscard]] BoundedRow score(const BoundedRow& logits) const;
@@ -94,9 +94,9 @@ class MoeArithmetic {
     return matrix.subspan(index * columns, columns);
   }
 
-  const model::ModelConfig& config_;
+  const ModelConfig& config_;
   const Parameters& parameters_;
-  model::ParameterNames names_;
+  hf::ParameterNames names_;
   double unit_;
   double sigmoid_error_;
 };

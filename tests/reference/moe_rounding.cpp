@@ -10,8 +10,7 @@
 namespace expedite::reference {
 namespace {
 
-using model::ModelConfig;
-using model::ParameterNames;
+using hf::ParameterNames;
 
 BoundedRow exactly(std::span<const double> values) {
   BoundedRow row;
@@ -110,7 +109,7 @@ class TokenPass {
   }
 
   void add_expert_gradients(WeightGradients& gradients) const {
-    const ParameterNames& names = layer_.names();
+    const hf::ParameterNames& names = layer_.names();
     for (std::size_t j = 0; j < routed_.experts.size(); ++j) {
       const std::int64_t e = routed_.experts[j];
       gradients.add(names.expert_gate(0, e), gradients_[j].gate, routed_.normed);
@@ -119,13 +118,13 @@ class TokenPass {
     }
   }
   void add_dense_gradients(const BoundedRow& grad_normed, WeightGradients& gradients) const {
-    const ParameterNames& names = layer_.names();
+    const hf::ParameterNames& names = layer_.names();
     gradients.add(names.router(0), dlogits_, routed_.normed);
     BoundedRow through_norm;
     for (std::size_t h = 0; h < x_.size(); ++h) {
       through_norm.push_back(grad_normed[h] * routed_.normal[h]);
     }
-    gradients.add(ParameterNames::post_attention_norm(0), through_norm);
+    gradients.add(hf::ParameterNames::post_attention_norm(0), through_norm);
     if (shared_.output.empty()) {
       return;
     }
@@ -133,7 +132,7 @@ class TokenPass {
     gradients.add(names.shared_up(0), shared_gradients_.up, routed_.normed);
     gradients.add(names.shared_down(0), exactly(dy_), shared_.activated);
     if (layer_.config().shared_expert_gate) {
-      gradients.add(ParameterNames::shared_expert_gate(0), {shared_gradients_.weight}, routed_.normed);
+      gradients.add(hf::ParameterNames::shared_expert_gate(0), {shared_gradients_.weight}, routed_.normed);
     }
   }
 
@@ -150,7 +149,7 @@ class TokenPass {
     }
     Bounded& dlogit = shared_gradients_.weight;
     dlogit = dlogit * (gate * (Bounded{1.0, 0.0} - gate));
-    const std::span<const double> weight = layer_.weight(ParameterNames::shared_expert_gate(0));
+    const std::span<const double> weight = layer_.weight(hf::ParameterNames::shared_expert_gate(0));
     for (std::size_t h = 0; h < x_.size(); ++h) {
       Bounded& dx = shared_gradients_.input[h];
       dx = layer_.stored(dx + dlogit * Bounded{weight[h], 0.0});

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "expedite/model/config.h"
+#include "expedite/architecture/model_config.h"
 #include "expedite/moe/expert_layout.h"
 #include "expedite/tensor/dtype.h"
 #include "tests/reference/bounded.h"
@@ -41,12 +41,12 @@ enum class Roundings : std::uint8_t { all, from_sums };
 ///
 /// A partial sum is made in f32 and rounded once to `dtype`; the sum of all of them, with the residual and
 /// the shared expert's output, once more. So dispatchers differ by one unit of each partial sum.
-[[nodiscard]] MoeRounding moe_rounding(const model::ModelConfig& config, const Parameters& parameters,
-                                       DType dtype, const MoeRows& rows, const moe::ExpertLayout& layout,
-                                       int rank, Roundings roundings);
+[[nodiscard]] MoeRounding moe_rounding(const ModelConfig& config, const Parameters& parameters, DType dtype,
+                                       const MoeRows& rows, const moe::ExpertLayout& layout, int rank,
+                                       Roundings roundings);
 
 /// Whether rounding cannot change the experts that a token chooses; input: [H].
-[[nodiscard]] bool chooses_clearly(const model::ModelConfig& config, const Parameters& parameters,
-                                   DType dtype, std::span<const double> input);
+[[nodiscard]] bool chooses_clearly(const ModelConfig& config, const Parameters& parameters, DType dtype,
+                                   std::span<const double> input);
 
 }  // namespace expedite::reference

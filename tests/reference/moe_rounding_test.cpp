@@ -4,10 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "expedite/base/random.h"
-#include "expedite/model/names.h"
+#include "expedite/hf/names.h"
 #include "tests/reference/layer.h"
 
 namespace expedite::reference {
@@ -15,7 +13,7 @@ namespace {
 
 using schedule::Dispatcher;
 
-model::ModelConfig layer_config(const nlohmann::json& changes) {
+ModelConfig layer_config(const nlohmann::json& changes) {
   nlohmann::json config = {{"model_type", "qwen3_moe"},
                            {"vocab_size", 2},
                            {"hidden_size", 10},
@@ -30,7 +28,16 @@ model::ModelConfig layer_config(const nlohmann::json& changes) {
                            {"norm_topk_prob", true},
                            {"max_position_embeddings", 8}};
   config.update(changes);
-  return model::parse_model_config(config, "test");
+  return architecture::parse_model_config(config, "test");
+}
+
+nlohmann::json deepseek(const nlohmann::json& changes) {
+  nlohmann::json config = {
+      {"num_key_value_heads", 2}, {"head_dim", nullptr},   {"q_lora_rank", 3}, {"kv_lora_rank", 3},
+      {"qk_nope_head_dim", 3},    {"qk_rope_head_dim", 2}, {"v_head_dim", 4},  {"routed_scaling_factor", 1.5},
+      {"n_routed_experts", 6},    {"n_group", 3},          {"topk_group", 2},  {"n_shared_experts", 1}};
+  config.update(changes);
+  return config;
 }
 
 Matrix random_matrix(std::int64_t rows, std::int64_t columns, std::uint64_t seed) {
@@ -53,18 +60,12 @@ struct Expected {
   Matrix grad_input;
   Gradients gradients;
 };
-Expected expected_of(const model::ModelConfig& config, const Parameters& parameters, const MoeRows& rows) {
+Expected expected_of(const ModelConfig& config, const Parameters& parameters, const MoeRows& rows) {
   Parameters without_attention = parameters;
-  for (double& weight : without_attention.at(model::ParameterNames::attention_weight(0, "o"))) {
+  for (double& weight : without_attention.at(hf::ParameterNames::attention_weight(0, "o"))) {
     weight = 0.0;
   }
-  Context context{config, without_attention, model::ParameterNames(config.family), {0, rows.input.rows}, {},
-                  {}};
-  context.positions.resize(static_cast<std::size_t>(rows.input.rows));
-  std::iota(context.positions.begin(), context.positions.end(), 0);
-  context.rotary = {{config.inverse_frequencies.begin(), config.inverse_frequencies.end()},
-                    static_cast<double>(config.rotary_attention_factor),
-                    config.head_dim};
+  const Context context = make_context(config, without_attention, std::vector{rows.input.rows});
   const LayerTrace trace = layer_forward(context, 0, rows.input);
   Expected expected{trace.output, {}, zero_gradients(config)};
   expected.grad_input = layer_backward(context, 0, trace, rows.grad_output, {}, expected.gradients);
@@ -82,7 +83,7 @@ void expect_values(const BoundedRow& row, std::span<const double> expected, cons
 class MoeRoundingValues : public testing::TestWithParam<nlohmann::json> {};
 
 TEST_P(MoeRoundingValues, AreTheReferences) {
-  const model::ModelConfig config = layer_config(GetParam());
+  const ModelConfig config = layer_config(GetParam());
   const Parameters parameters = random_parameters(config, 5);
   const MoeRows rows = {random_matrix(6, 10, 1), random_matrix(6, 10, 2), std::vector<int>(6, 1)};
   const Expected expected = expected_of(config, parameters, rows);
@@ -106,13 +107,15 @@ INSTANTIATE_TEST_SUITE_P(
                     nlohmann::json{{"scoring_func", "sigmoid"}, {"routed_scaling_factor", 1.5}},
                     nlohmann::json{{"scoring_func", "sigmoid"}, {"norm_topk_prob", false}},
                     nlohmann::json{{"model_type", "qwen2_moe"}, {"shared_expert_intermediate_size", 5}},
-                    nlohmann::json{
-                        {"model_type", "dots1"}, {"n_routed_experts", 6}, {"n_shared_experts", 2}}));
+                    nlohmann::json{{"model_type", "dots1"}, {"n_routed_experts", 6}, {"n_shared_experts", 2}},
+                    nlohmann::json{{"model_type", "olmoe"}, {"intermediate_size", 7}},
+                    deepseek({{"model_type", "deepseek_v2"}, {"topk_method", "group_limited_greedy"}}),
+                    deepseek({{"model_type", "deepseek_v3"}, {"first_k_dense_replace", 0}})));
 
 // The last rank of a node of two sends a token with experts on all three ranks. Its own experts' rows it adds
 // itself.
 TEST(MoeRounding, CountsEveryPartialSumOfADispatcherOnce) {
-  const model::ModelConfig config = layer_config({{"num_experts_per_tok", 6}});
+  const ModelConfig config = layer_config({{"num_experts_per_tok", 6}});
   const Parameters parameters = random_parameters(config, 6);
   const MoeRows rows = {random_matrix(1, 10, 3), random_matrix(1, 10, 4), {2}};
   const auto error = [&](Dispatcher dispatcher) {

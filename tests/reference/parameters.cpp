@@ -1,23 +1,23 @@
 #include "tests/reference/parameters.h"
 
 #include "expedite/base/random.h"
-#include "expedite/model/names.h"
-#include "expedite/model/safetensors_folder.h"
+#include "expedite/hf/names.h"
+#include "expedite/hf/safetensors_folder.h"
 
 namespace expedite::reference {
 
-Parameters load_parameters(const model::ModelConfig& config, const std::filesystem::path& folder) {
-  const model::SafetensorsFolder weights(folder);
+Parameters load_parameters(const ModelConfig& config, const std::filesystem::path& folder) {
+  const hf::SafetensorsFolder weights(folder);
   Parameters parameters;
-  for (const model::ParameterSpec& spec : model::parameters(config)) {
+  for (const hf::ParameterSpec& spec : hf::parameters(config)) {
     parameters[spec.name] = weights.file(spec.name).read_f64(spec.name);
   }
   return parameters;
 }
 
-Parameters random_parameters(const model::ModelConfig& config, std::uint64_t seed, double deviation) {
+Parameters random_parameters(const ModelConfig& config, std::uint64_t seed, double deviation) {
   Parameters parameters;
-  for (const model::ParameterSpec& spec : model::parameters(config)) {
+  for (const hf::ParameterSpec& spec : hf::parameters(config)) {
     const Philox random(seed, stream_of(spec.name));
     const bool is_norm = spec.name.ends_with("norm.weight");
     std::vector<double>& values = parameters[spec.name];
@@ -29,9 +29,9 @@ Parameters random_parameters(const model::ModelConfig& config, std::uint64_t see
   return parameters;
 }
 
-Gradients zero_gradients(const model::ModelConfig& config) {
+Gradients zero_gradients(const ModelConfig& config) {
   Gradients gradients;
-  for (const model::ParameterSpec& spec : model::parameters(config)) {
+  for (const hf::ParameterSpec& spec : hf::parameters(config)) {
     if (spec.trained) {
       gradients[spec.name].assign(spec.elements(), 0.0);
     }

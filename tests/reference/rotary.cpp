@@ -15,10 +15,10 @@ Matrix turn(const Matrix& x, std::span<const std::int64_t> positions, const Rota
         const double angle = static_cast<double>(positions[t]) * rotary.inverse_frequencies[i];
         const double cosine = std::cos(angle) * rotary.attention_factor;
         const double sine = std::sin(angle) * rotary.attention_factor * direction;
-        const double a = x(t, head + i);
-        const double b = x(t, head + half + i);
-        y(t, head + i) = a * cosine - b * sine;
-        y(t, head + half + i) = b * cosine + a * sine;
+        const std::int64_t one = head + rotary.first + (rotary.neighbours ? 2 * i : i);
+        const std::int64_t other = one + (rotary.neighbours ? 1 : half);
+        y(t, one) = x(t, one) * cosine - x(t, other) * sine;
+        y(t, other) = x(t, other) * cosine + x(t, one) * sine;
       }
     }
   }

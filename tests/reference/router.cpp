@@ -31,9 +31,9 @@ std::vector<std::int64_t> best_first(std::span<const double> values) {
   return order;
 }
 
-double sum_of_best_two(std::span<const double> values) {
+double group_score(std::span<const double> values, bool by_best) {
   const std::vector<std::int64_t> order = best_first(values);
-  return values[order[0]] + values[order[1]];
+  return by_best ? values[order[0]] : values[order[0]] + values[order[1]];
 }
 
 double chosen_sum(const Routing& routing, std::int64_t token) {
@@ -58,12 +58,14 @@ Preferences preferences(std::span<const double> scores, std::span<const double> 
   const std::int64_t size = std::ssize(scores) / shape.groups;
   std::vector<double> group_scores;
   for (std::int64_t group = 0; group < shape.groups; ++group) {
-    group_scores.push_back(sum_of_best_two(std::span(result.values).subspan(group * size, size)));
+    group_scores.push_back(
+        group_score(std::span(result.values).subspan(group * size, size), shape.group_by_best));
   }
   const std::vector<std::int64_t> order = best_first(group_scores);
   result.group_margin = group_scores[order[shape.top_groups - 1]] - group_scores[order[shape.top_groups]];
+  const double never = shape.group_by_best ? -std::numeric_limits<double>::infinity() : 0.0;
   for (std::int64_t i = shape.top_groups; i < shape.groups; ++i) {
-    std::fill_n(result.values.begin() + order[i] * size, size, 0.0);
+    std::fill_n(result.values.begin() + order[i] * size, size, never);
   }
   return result;
 }

@@ -14,8 +14,10 @@ struct RouterShape {
   bool sigmoid = false;         // scores are sigmoids of the logits, else their softmax
   bool renormalize = true;      // the k weights of a token are divided by their sum
   double scaling_factor = 1.0;  // multiplies the weights, after that
-  std::int64_t groups = 1;      // neighbouring experts, at least 2 in each unless groups is 1
+  std::int64_t groups = 1;      // neighbouring experts, as many in each
   std::int64_t top_groups = 1;  // a token chooses from so many groups
+  // A group is judged by its best expert, else by the sum of its two best, of which it then needs 2.
+  bool group_by_best = false;
 };
 
 struct Routing {
@@ -27,8 +29,8 @@ struct Routing {
 
 /// What a token chooses its experts by, [E], and how clear the choice of groups before that was: the distance
 /// between the worst group chosen and the best not chosen (infinite where all are). The biased scores; with
-/// groups, those of a group that was not chosen count as 0. A group is judged by the sum of its two best; of
-/// equals the lower number wins.
+/// groups, those of a group that was not chosen count as 0 (DeepSeek-V3), or as minus infinity where groups
+/// are judged by their best (DeepSeek-V2). Of equal groups the lower number wins.
 struct Preferences {
   std::vector<double> values;
   double group_margin;

@@ -56,7 +56,7 @@ TEST(Builders, AreSoundOnEveryLayoutAndDoTheSameTasks) {
                 spec.batch_aux_loss = variant == 1;
                 spec.update = variant != 2;
                 spec.ep_plan.recompute = variant == 3 ? MoeRecompute::full : MoeRecompute::none;
-                spec.shared_expert_intermediate_size = variant == 0 ? 16 : 0;
+                spec.shared_experts = variant == 0;
                 schedules.push_back(build(builder, spec));
               }
               ASSERT_EQ(verify(schedules), std::vector<std::string>{})

@@ -62,7 +62,7 @@ TEST(Listing, SaysWhatAPieceIsOf) {
   EXPECT_NE(stage.find("mb1 part 3"), std::string::npos) << stage;
   EXPECT_NE(stage.find("send pp rank 1"), std::string::npos) << stage;
   StepSpec spec = spec_of(0, 2, 2, {true});
-  spec.shared_expert_intermediate_size = 32;
+  spec.shared_experts = true;
   spec.ep_plan.chunking.chunks = 2;
   const std::string step = listing(build_train_step(spec));
   EXPECT_NE(step.find("shared_experts forward"), std::string::npos);

@@ -49,7 +49,7 @@ TEST(MoeLayer, IsSoundForEveryDispatcherPipelineAndLayout) {
                               .pipeline = pipeline,
                               .window = 1 + (cases + variant) % 3,
                               .recompute = static_cast<MoeRecompute>(variant % 3)};
-              spec.shared_expert_intermediate_size = variant % 2 == 0 ? 48 : 0;
+              spec.shared_experts = variant % 2 == 0;
               spec.training = variant != 3;
               spec.micro_batches = 1 + variant % 2;
               schedules.push_back(build_train_step(spec));
@@ -165,7 +165,7 @@ TEST(MoeLayer, PairwisePipelineDrainsEveryPair) {
 
 TEST(MoeLayer, SharedExpertsCoverTheFirstDispatchAndTheLastCombine) {
   StepSpec spec = spec_of(0, 2, 2, {true}, {1, 1});
-  spec.shared_expert_intermediate_size = 64;
+  spec.shared_experts = true;
   spec.ep_plan = {.chunking = {.chunks = 4}};
   const Schedule schedule = build_moe_layer_step(spec);
   const std::vector<TaskId> shared = tasks_of(schedule, Op::shared_experts, Pass::forward);
@@ -178,8 +178,7 @@ TEST(MoeLayer, SharedExpertsCoverTheFirstDispatchAndTheLastCombine) {
 
 TEST(MoeLayer, RecomputeAndChunksHalveTheExpertActivations) {
   StepSpec spec = spec_of(0, 2, 2, {true}, {1, 1});
-  spec.hidden_size = 1024;
-  spec.moe_intermediate_size = 512;
+  spec.bytes = bytes_of_rows(1024, 512);
   spec.tokens = 2048;
   const auto peak = [&](int chunks, MoeRecompute recompute) {
     spec.ep_plan = {.chunking = {.chunks = chunks}, .recompute = recompute};

@@ -67,7 +67,7 @@ TEST(PipelineStep, IsSoundWithEveryDispatcherAndRecompute) {
             spec.step.ep_plan.dispatcher = dispatcher;
             spec.step.ep_plan.chunking.chunks = chunks;
             spec.step.relays = variant % 2 == 1;
-            spec.step.shared_expert_intermediate_size = variant == 5 ? 0 : 16;
+            spec.step.shared_experts = variant != 5;
             spec.recompute = variant == 1                   ? LayerRecompute::attention
                              : variant == 2 || variant == 3 ? LayerRecompute::full
                                                             : LayerRecompute::none;

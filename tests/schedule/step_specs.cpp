@@ -35,14 +35,23 @@ StepSpec spec_of(int rank, int world, int ep, std::vector<bool> sparse, const st
   spec.expert_parallel_stream = nodes.size() > 1 ? Stream::inter : Stream::intra;
   spec.sparse = std::move(sparse);
   spec.tokens = 128;
-  spec.hidden_size = 64;
-  spec.qkv_size = 96;
-  spec.query_size = 64;
-  spec.intermediate_size = 128;
-  spec.moe_intermediate_size = 32;
-  spec.experts = 8;
   spec.experts_per_token = 2;
+  spec.bytes = bytes_of_rows(64, 32);
   return spec;
+}
+
+std::function<std::int64_t(Role, std::int64_t)> bytes_of_rows(std::int64_t hidden, std::int64_t ffn) {
+  return [hidden, ffn](Role role, std::int64_t count) {
+    switch (role) {
+      case Role::gate_up:
+      case Role::grad_gate_up:
+        return 2 * count * 2 * ffn;
+      case Role::activated:
+        return 2 * count * ffn;
+      default:
+        return 2 * count * hidden;
+    }
+  };
 }
 
 }  // namespace expedite::schedule

@@ -8,13 +8,13 @@
 #include "expedite/text/encode_texts.h"
 #include "expedite/text/tokenizer.h"
 #include "expedite/text/tokenizer_files.h"
-#include "tests/train/test_folder.h"
+#include "tests/test_folder.h"
 
 namespace expedite::text {
 namespace {
 
 using nlohmann::json;
-using train::TestFolder;
+
 using Tokens = std::vector<std::int32_t>;
 
 /// A tokenizer.json whose vocabulary is `tokens`, ids in order, without merges.

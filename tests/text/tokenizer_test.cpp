@@ -7,12 +7,12 @@
 
 #include "expedite/base/error.h"
 #include "expedite/base/random.h"
-#include "tests/train/test_folder.h"
+#include "tests/test_folder.h"
 
 namespace expedite::text {
 namespace {
 
-using train::TestFolder;
+
 
 struct Encoded {
   std::vector<std::int32_t> tokens;

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "expedite/base/error.h"
-#include "tests/train/test_folder.h"
+#include "tests/test_folder.h"
 
 namespace expedite::train {
 namespace {

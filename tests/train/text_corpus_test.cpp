@@ -9,7 +9,7 @@
 
 #include "expedite/base/error.h"
 #include "expedite/base/random.h"
-#include "tests/train/test_folder.h"
+#include "tests/test_folder.h"
 
 namespace expedite::train {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "expedite/base/error.h"
 #include "tests/error_of.h"
-#include "tests/train/test_folder.h"
+#include "tests/test_folder.h"
 
 namespace expedite::train {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/train/test_folder.h"
+#include "tests/test_folder.h"
 
 namespace expedite::train {
 namespace {

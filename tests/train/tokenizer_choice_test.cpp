@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "expedite/base/error.h"
-#include "tests/train/test_folder.h"
+#include "tests/test_folder.h"
 
 namespace expedite::train {
 namespace {

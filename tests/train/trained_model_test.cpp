@@ -4,10 +4,10 @@
 
 #include <set>
 
+#include "expedite/base/durable_file.h"
 #include "expedite/base/error.h"
-#include "expedite/train/durable_file.h"
 #include "tests/error_of.h"
-#include "tests/train/test_folder.h"
+#include "tests/test_folder.h"
 
 namespace expedite::train {
 namespace {

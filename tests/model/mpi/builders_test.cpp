@@ -47,9 +47,9 @@ Trained train(const Problem& problem, DType dtype, const comm::ProcessGrid& grid
 
 /// Of any kind, whose head has weights of its own or the embedding's.
 ModelConfig config_with_head(Dice& dice, bool tied) {
-  nlohmann::json source = random_config(dice).source;
+  nlohmann::json source = nlohmann::json::parse(random_config(dice).source);
   source["tie_word_embeddings"] = tied;
-  return parse_model_config(source, "the test's model");
+  return architecture::parse_model_config(source, "the test's model");
 }
 
 void expect_same_step(const StepResult& ours, const StepResult& theirs) {
@@ -79,7 +79,7 @@ TEST_P(BuildersTest, ComputeTheSameToTheBit) {
       const Trained expected = run(schedule::step_builders().front());
       for (const Builder& builder : schedule::step_builders().subspan(1)) {
         SCOPED_TRACE(fmt::format("{} ep {} micro-batches {} {}", builder.name, expert_parallel_size,
-                                 micro_batches, config.source.dump()));
+                                 micro_batches, config.source));
         const Trained trained = run(builder);
         EXPECT_EQ(trained.gradients, expected.gradients);
         EXPECT_EQ(trained.weights, expected.weights);

@@ -8,7 +8,7 @@
 
 #include "expedite/comm/collectives.h"
 #include "tests/model/mpi/rig.h"
-#include "tests/model/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace expedite::model::tests {
 namespace {
@@ -95,14 +95,14 @@ Saved save(Rig& source, const SharedFolder& folder, std::int64_t max_shard_bytes
     std::int64_t files = 0;
     save_tensors(
         source.parameters(), which, source.grid(), saved.folders[which],
-        [&](const fs::path& file, const WrittenFile& written) {
+        [&](const fs::path& file, const hf::WrittenFile& written) {
           EXPECT_EQ(fs::file_size(file), static_cast<std::uintmax_t>(written.bytes));
           ++files;
         },
         max_shard_bytes);
     comm::barrier(source.grid().world());
     EXPECT_EQ(files > 0, source.grid().rank() == 0);
-    EXPECT_EQ(fs::exists(saved.folders[which] / kIndexFileName), max_shard_bytes < kMaxShardBytes);
+    EXPECT_EQ(fs::exists(saved.folders[which] / hf::kIndexFileName), max_shard_bytes < hf::kMaxShardBytes);
     saved.tensors[which] = source.gather(which);
   }
   return saved;
@@ -110,10 +110,10 @@ Saved save(Rig& source, const SharedFolder& folder, std::int64_t max_shard_bytes
 
 void expect_restored(Rig& restored, const Saved& saved) {
   const Tensors& weights = saved.tensors.at(StateTensor::weight);
-  load_weights(restored.parameters(), SafetensorsFolder(saved.folders.at(StateTensor::weight)));
+  load_weights(restored.parameters(), hf::SafetensorsFolder(saved.folders.at(StateTensor::weight)));
   EXPECT_TRUE(restored.gather(StateTensor::weight) == in_bf16(weights));
   for (const StateTensor which : {StateTensor::master, StateTensor::exp_avg, StateTensor::exp_avg_sq}) {
-    load_tensors(restored.parameters(), which, SafetensorsFolder(saved.folders.at(which)));
+    load_tensors(restored.parameters(), which, hf::SafetensorsFolder(saved.folders.at(which)));
     EXPECT_TRUE(restored.gather(which) == saved.tensors.at(which)) << static_cast<int>(which);
   }
   EXPECT_TRUE(restored.gather(StateTensor::weight) == weights);  // from the masters
@@ -149,13 +149,13 @@ TEST(CheckpointIo, RestoresFromOneFileAndFromOneFilePerTensor) {
   Rig source(config_with_everything(), DType::bf16, grid_of(world.size()));
   train_a_little(source);
   Rig restored(config_with_everything(), DType::bf16, grid_of(1));
-  expect_restored(restored, save(source, folder, kMaxShardBytes));
+  expect_restored(restored, save(source, folder, hf::kMaxShardBytes));
   const fs::path shards = folder.subfolder("shards");
   save_tensors(
       source.parameters(), StateTensor::master, source.grid(), shards, [](const auto&, const auto&) {}, 1);
   comm::barrier(world);
   restored.parameters().initialize(5);
-  load_tensors(restored.parameters(), StateTensor::master, SafetensorsFolder(shards));
+  load_tensors(restored.parameters(), StateTensor::master, hf::SafetensorsFolder(shards));
   EXPECT_TRUE(restored.gather(StateTensor::master) == source.gather(StateTensor::master));
 }
 
@@ -173,7 +173,7 @@ TEST(CheckpointIo, GivesEveryRankAllSelectionBiases) {
                  [](const auto&, const auto&) {});
     comm::barrier(world);
     Rig restored(config, DType::f32, grid_of(world.size()));
-    load_weights(restored.parameters(), SafetensorsFolder(weights));
+    load_weights(restored.parameters(), hf::SafetensorsFolder(weights));
     const std::vector<float>& bias = source.parameters().layer(1).moe.selection_bias;
     EXPECT_NE(bias, std::vector<float>(bias.size(), 0.0F));
     EXPECT_EQ(restored.parameters().layer(1).moe.selection_bias, bias);

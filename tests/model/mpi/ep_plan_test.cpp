@@ -135,7 +135,7 @@ class RandomStep {
                               drawn_.bias)),
         comparison_(problem_, random_balance(dice_)),
         what_(fmt::format("seed {} {} nodes {} bias {} model {}", seed, name_of(dtype), grid_.nodes(),
-                          fmt::join(drawn_.bias, " "), drawn_.config.source.dump())) {}
+                          fmt::join(drawn_.bias, " "), drawn_.config.source)) {}
 
   void run(int window, MoeRecompute recompute) {
     SCOPED_TRACE(what_);

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "expedite/comm/collectives.h"
-#include "expedite/model/names.h"
+#include "expedite/hf/names.h"
 #include "tests/model/mpi/rig.h"
 
 namespace expedite::model::tests {
@@ -18,8 +18,12 @@ constexpr double kStep = 4e-3;
 /// Element `index` of the tensor, on whatever rank holds it, moved by `change`.
 void nudge(Rig& rig, const std::string& name, std::int64_t index, double change) {
   for (const CheckpointTensor& tensor : rig.parameters().tensors()) {
-    if (tensor.name == name && tensor.parameter != nullptr) {
-      tensor.parameter->weight.as<float>()[tensor.offset + index] += static_cast<float>(change);
+    for (const TensorPart& part : tensor.parts) {
+      for (std::int64_t i = 0; tensor.name == name && part.parameter != nullptr && i < part.elements(); ++i) {
+        if (part.place(i / part.columns, i % part.columns) == index) {
+          part.parameter->weight.as<float>()[part.offset + i] += static_cast<float>(change);
+        }
+      }
     }
   }
 }
@@ -35,7 +39,7 @@ TEST(ModelFiniteDifference, AgreesWithAGradientOfEveryKind) {
   rig.step(problem.batch, {}, false);
   Tensors gradients = rig.gather(StateTensor::gradient);
   double largest_slope = 0.0;
-  for (const ParameterSpec& spec : parameters(config)) {
+  for (const hf::ParameterSpec& spec : hf::parameters(config)) {
     if (!spec.trained || spec.layer == 2 || spec.expert > 1) {
       continue;  // of the same kind as one that is checked
     }

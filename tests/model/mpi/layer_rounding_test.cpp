@@ -259,7 +259,7 @@ TEST_P(LayerInRoundings, StaysWithinThemUnderEveryPlan) {
     Dice dice(seed);
     const LayerProblem problem = draw_layer(dice, job().size(), i == 0);
     SCOPED_TRACE(fmt::format("seed {} tokens {} model {}", seed, fmt::join(problem.tokens, " "),
-                             problem.config.source.dump()));
+                             problem.config.source));
     const comm::ProcessGrid& grid = grids_[static_cast<std::size_t>(i) % grids_.size()];
     std::map<Dispatcher, Rig::LayerResult> results;
     for (const Dispatcher dispatcher : schedule::kDispatchers) {

@@ -17,7 +17,7 @@ TEST_P(ModelAgainstReference, AgreesInF32) {
   const comm::Communicator& world = job();
   Dice dice(static_cast<std::uint64_t>(100 * GetParam() + world.size()));
   const ModelConfig config = random_config(dice);
-  SCOPED_TRACE(config.source.dump());
+  SCOPED_TRACE(config.source);
   const Problem problem =
       draw_problem(dice, config, static_cast<int>(dice.between(1, 3)), world.size(), kF32Margin, false);
   Comparison comparison(problem, random_balance(dice));
@@ -50,7 +50,7 @@ TEST_P(ModelInBf16, AgreesWithinItsRounding) {
   const comm::Communicator& world = job();
   Dice dice(static_cast<std::uint64_t>(7000 + 100 * GetParam() + world.size()));
   const ModelConfig config = random_config(dice);
-  SCOPED_TRACE(config.source.dump());
+  SCOPED_TRACE(config.source);
   const Problem problem = draw_problem(dice, config, 1, world.size(), kBf16Margin, true);
   Comparison comparison(problem, random_balance(dice));
   for (const int expert_parallel_size : divisors(world.size())) {

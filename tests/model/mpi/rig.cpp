@@ -64,10 +64,18 @@ void Rig::set_weights(const reference::Parameters& weights) {
     const std::vector<double>& values = weights.at(tensor.name);
     if (tensor.bias != nullptr) {
       std::copy(values.begin(), values.end(), tensor.bias->begin());
-    } else if (tensor.parameter != nullptr) {
+    }
+    for (const TensorPart& part : tensor.parts) {
+      if (part.parameter == nullptr) {
+        continue;
+      }
+      std::vector<double> ordered;
+      for (std::int64_t i = 0; i < part.elements(); ++i) {
+        ordered.push_back(values[static_cast<std::size_t>(part.place(i / part.columns, i % part.columns))]);
+      }
       const TensorView weight =
-          parameters_.state() == State::training ? tensor.parameter->master : tensor.parameter->weight;
-      fill(weight.reshape({weight.elements()}).slice(tensor.offset, tensor.shape.elements()), values);
+          parameters_.state() == State::training ? part.parameter->master : part.parameter->weight;
+      fill(weight.reshape({weight.elements()}).slice(part.offset, part.elements()), ordered);
     }
   }
   parameters_.refresh_weights();
@@ -113,12 +121,30 @@ Rig::LayerResult Rig::run_layer(std::span<const double> input, std::span<const d
 Tensors Rig::gradients() {
   Tensors result;
   for (const CheckpointTensor& tensor : parameters_.tensors()) {
-    if (tensor.parameter != nullptr) {
-      const float* values = tensor.parameter->gradient.as<float>() + tensor.offset;
-      result[tensor.name].assign(values, values + tensor.shape.elements());
+    for (const TensorPart& part : tensor.parts) {
+      if (part.parameter == nullptr) {
+        continue;
+      }
+      std::vector<float>& all = result[tensor.name];
+      all.resize(static_cast<std::size_t>(tensor.shape.elements()));
+      const float* values = part.parameter->gradient.as<float>() + part.offset;
+      for (std::int64_t i = 0; i < part.elements(); ++i) {
+        all[static_cast<std::size_t>(part.place(i / part.columns, i % part.columns))] = values[i];
+      }
     }
   }
   return result;
+}
+
+std::vector<double> Rig::held_part(const std::string& name, std::vector<double> whole) {
+  for (const CheckpointTensor& tensor : parameters_.tensors()) {
+    for (const TensorPart& part : tensor.parts) {
+      for (std::int64_t i = 0; tensor.name == name && part.parameter == nullptr && i < part.elements(); ++i) {
+        whole[static_cast<std::size_t>(part.place(i / part.columns, i % part.columns))] = 0.0;
+      }
+    }
+  }
+  return whole;
 }
 
 Tensors Rig::gather(StateTensor which) {

@@ -48,6 +48,8 @@ class Rig {
 
   /// This rank's gradients: of what every rank holds, and of its own experts. Not collective.
   [[nodiscard]] Tensors gradients();
+  /// A tensor's values where this rank holds them, 0 where others do.
+  [[nodiscard]] std::vector<double> held_part(const std::string& name, std::vector<double> whole);
   /// All tensors, experts from their ranks; empty but on rank 0.
   [[nodiscard]] Tensors gather(StateTensor which);
 

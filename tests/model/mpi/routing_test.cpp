@@ -5,8 +5,8 @@
 #include <limits>
 #include <optional>
 
-#include "expedite/model/names.h"
-#include "tests/model/error_text.h"
+#include "expedite/hf/names.h"
+#include "tests/error_text.h"
 #include "tests/model/mpi/rig.h"
 
 namespace expedite::model::tests {
@@ -39,7 +39,7 @@ TEST(Routing, LeavesTheWeightsOfAnExpertWithoutTokensAlone) {
   const ModelConfig config = tiny_config(
       {{"scoring_func", "sigmoid"}, {"moe_router_enable_expert_bias", true}, {"num_hidden_layers", 1}});
   reference::Parameters weights = reference::random_parameters(config, 41, 0.25);
-  const ParameterNames names(config.family);
+  const hf::ParameterNames names(config.family);
   weights.at(names.selection_bias(0)) = {5.0, -9.0, 5.0, -9.0, -9.0};  // everybody chooses 0 and 2
   const TinyBatch batch(kSequences, world.size());
   for (const int expert_parallel_size : divisors(world.size())) {
@@ -58,7 +58,7 @@ TEST(Routing, LeavesTheWeightsOfAnExpertWithoutTokensAlone) {
 TEST(Routing, GivesTiesToTheLowerExpertInEveryLayout) {
   const comm::Communicator& world = job();
   const ModelConfig config = tiny_config();
-  const ParameterNames names(config.family);
+  const hf::ParameterNames names(config.family);
   reference::Parameters weights = reference::random_parameters(config, 42, 0.25);
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     std::vector<double>& router = weights.at(names.router(layer));

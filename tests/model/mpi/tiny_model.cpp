@@ -3,12 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
 #include "expedite/base/error.h"
+#include "expedite/hf/names.h"
 #include "expedite/kernels/cross_entropy.h"
-#include "expedite/model/names.h"
 #include "expedite/tensor/dtype.h"
 #include "tests/reference/layer.h"
 
@@ -52,6 +53,55 @@ void draw_qwen3_moe(Dice& dice, json& config) {
   }
 }
 
+void draw_mixtral(Dice& dice, json& config) {
+  config["num_local_experts"] = config["num_experts"];
+  config["sliding_window"] = dice.flip() ? json(dice.between(1, 6)) : json(nullptr);
+}
+
+void draw_olmoe(Dice& dice, json& config) {
+  config["attention_bias"] = dice.flip();
+  config["norm_topk_prob"] = dice.flip();
+}
+
+void draw_gpt_oss(Dice& dice, json& config) {
+  config["num_local_experts"] = config["num_experts"];
+  config["attention_bias"] = dice.flip();
+  config["sliding_window"] = dice.flip() ? json(dice.between(1, 6)) : json(nullptr);
+}
+
+/// Six experts in three groups, of which two are left to choose from.
+void draw_groups(Dice& dice, json& config) {
+  config["n_routed_experts"] = 6;
+  config["n_group"] = 3;
+  config["topk_group"] = 2;
+  config["num_experts_per_tok"] = dice.between(1, 4);
+}
+
+void draw_deepseek(Dice& dice, json& config) {
+  const bool second = config["model_type"] == "deepseek_v2";
+  config["num_key_value_heads"] = config["num_attention_heads"];
+  config["q_lora_rank"] = dice.flip() ? json(dice.between(2, 9)) : json(nullptr);
+  config["kv_lora_rank"] = dice.between(2, 9);
+  config["qk_nope_head_dim"] = dice.between(1, 9);
+  config["qk_rope_head_dim"] = 2 * dice.between(2, 4);
+  config["v_head_dim"] = dice.between(1, 12);
+  config["attention_bias"] = dice.flip();
+  config["n_routed_experts"] = config["num_experts"];
+  config["n_shared_experts"] = dice.between(0, 2);
+  config["moe_intermediate_size"] = dice.between(3, 24);
+  config["first_k_dense_replace"] = dice.between(0, 1);
+  config["norm_topk_prob"] = !second && dice.flip();
+  config["n_group"] = config["topk_group"] = 1;
+  if (second) {
+    config["topk_method"] = dice.flip() ? "greedy" : "group_limited_greedy";
+  } else {
+    config["rope_interleave"] = dice.flip();
+  }
+  if (dice.flip()) {
+    draw_groups(dice, config);
+  }
+}
+
 double log_sum_exp(std::span<const double> logits) {
   const double largest = *std::max_element(logits.begin(), logits.end());
   double sum = 0.0;
@@ -70,12 +120,13 @@ reference::Preferences preferences(const ModelConfig& config, std::span<const do
   }
   std::vector<double> scores;
   for (const double logit : logits) {
-    scores.push_back(config.scoring == kernels::Scoring::sigmoid ? 1.0 / (1.0 + std::exp(-logit))
-                                                                 : std::exp(logit - log_sum_exp(logits)));
+    scores.push_back(config.scoring == architecture::Scoring::sigmoid
+                         ? 1.0 / (1.0 + std::exp(-logit))
+                         : std::exp(logit - log_sum_exp(logits)));
   }
   // Logits that move by d move a sigmoid by d / 4 and a softmax, with all of them moving, by d / 2; a group's
   // score by twice that.
-  const double steepness = config.scoring == kernels::Scoring::sigmoid ? 0.25 : 0.5;
+  const double steepness = config.scoring == architecture::Scoring::sigmoid ? 0.25 : 0.5;
   reference::Preferences result = reference::preferences(scores, bias, reference::router_shape(config));
   for (double& value : result.values) {
     value /= steepness;
@@ -116,11 +167,19 @@ ModelConfig tiny_config(const json& changes) {
                  {"norm_topk_prob", true},
                  {"max_position_embeddings", 64}};
   config.update(changes);
-  return parse_model_config(config, "test");
+  return architecture::parse_model_config(config, "test");
 }
 
 ModelConfig random_config(Dice& dice) {
-  const bool mixtral = dice.between(0, 3) == 0;
+  struct Draw {
+    const char* model_type;
+    void (*draw)(Dice&, json&);
+  };
+  constexpr std::array kFamilies = {Draw{"mixtral", draw_mixtral},      Draw{"qwen3_moe", draw_qwen3_moe},
+                                    Draw{"qwen3_moe", draw_qwen3_moe},  Draw{"olmoe", draw_olmoe},
+                                    Draw{"gpt_oss", draw_gpt_oss},      Draw{"deepseek_v2", draw_deepseek},
+                                    Draw{"deepseek_v3", draw_deepseek}, Draw{"deepseek_v3", draw_deepseek}};
+  const Draw& family = kFamilies[static_cast<std::size_t>(dice.between(0, std::ssize(kFamilies) - 1))];
   const std::int64_t kv_heads = dice.between(1, 2);
   const std::int64_t experts = dice.between(1, 7);
   json config = {{"vocab_size", dice.between(11, 40)},
@@ -135,19 +194,16 @@ ModelConfig random_config(Dice& dice) {
                  {"rope_theta", dice.flip() ? 1e4 : 50.0},
                  {"rope_scaling", random_rope_scaling(dice)},
                  {"max_position_embeddings", 32}};
-  config["model_type"] = mixtral ? "mixtral" : "qwen3_moe";
-  config[mixtral ? "num_local_experts" : "num_experts"] = experts;
-  if (mixtral) {
-    config["sliding_window"] = dice.flip() ? json(dice.between(1, 6)) : json(nullptr);
-  } else {
-    draw_qwen3_moe(dice, config);
-  }
-  if (dice.flip()) {
+  config["model_type"] = family.model_type;
+  config["num_experts"] = experts;
+  family.draw(dice, config);
+  const bool own_router = family.draw == draw_mixtral || family.draw == draw_qwen3_moe;
+  if (own_router && dice.flip()) {
     config["scoring_func"] = "sigmoid";
     config["moe_router_enable_expert_bias"] = true;
     config["routed_scaling_factor"] = 1.5;
   }
-  return parse_model_config(config, "test");
+  return architecture::parse_model_config(config, "test");
 }
 
 TinyBatch::TinyBatch(Dice& dice, const ModelConfig& config, int micro_batches, int ranks) {
@@ -352,7 +408,7 @@ double routing_margin(const ModelConfig& config, const reference::Parameters& we
   if (config.experts_per_token == config.experts) {
     return margin;
   }
-  const ParameterNames names(config.family);
+  const hf::ParameterNames names(config.family);
   const reference::Result result =
       reference::run(config, weights, sequences, reference::Options::forward_only());
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
@@ -386,7 +442,7 @@ double routing_margin(const ModelConfig& config, const reference::Parameters& we
 
 Problem draw_problem(Dice& dice, const ModelConfig& config, int micro_batches, int ranks, double margin,
                      bool bf16, std::span<const float> selection_bias) {
-  const ParameterNames names(config.family);
+  const hf::ParameterNames names(config.family);
   // Weights that keep attention scores small where rounding is coarse: softmax multiplies their errors.
   const double deviation = bf16 ? 0.12 : 0.25;
   for (int i = 0; i < kTriesPerProblem; ++i) {

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "expedite/model/config.h"
+#include "expedite/architecture/model_config.h"
 #include "expedite/model/micro_batch.h"
 #include "expedite/model/step.h"
 #include "tests/reference/model.h"
