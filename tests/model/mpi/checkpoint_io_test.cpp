@@ -52,7 +52,17 @@ std::vector<ModelConfig> every_kind() {
                        {"n_routed_experts", 6},
                        {"n_shared_experts", 2},
                        {"n_group", 3},
-                       {"first_k_dense_replace", 1}})};
+                       {"first_k_dense_replace", 1}}),
+          tiny_config({{"model_type", "gpt_oss"}, {"num_local_experts", 5}}),
+          tiny_config({{"model_type", "deepseek_v2"},
+                       {"num_key_value_heads", 2},
+                       {"q_lora_rank", 6},
+                       {"kv_lora_rank", 5},
+                       {"qk_nope_head_dim", 3},
+                       {"qk_rope_head_dim", 4},
+                       {"v_head_dim", 5},
+                       {"n_routed_experts", 5},
+                       {"attention_bias", true}})};
 }
 
 constexpr StateTensor kKept[] = {StateTensor::weight, StateTensor::master, StateTensor::exp_avg,
@@ -69,10 +79,10 @@ void train_a_little(Rig& rig) {
   }
 }
 
-/// What a file of bf16 weights keeps: the router's, f32 in a model, are rounded too.
+/// What a file of bf16 weights keeps: those of routers, f32 in a model, are rounded too.
 Tensors in_bf16(Tensors tensors) {
   for (auto& [name, values] : tensors) {
-    if (!name.ends_with("bias")) {  // selection biases stay f32, the others are bf16 already
+    if (!name.ends_with("e_score_correction_bias")) {  // stays f32
       std::transform(values.begin(), values.end(), values.begin(),
                      [](float value) { return static_cast<float>(bf16(value)); });
     }
