@@ -133,6 +133,9 @@ std::int64_t StepRunner::bytes(const schedule::LogicalBuffer& buffer) {
 }
 
 void StepRunner::run(const schedule::Task& task, runtime::BufferTable& buffers) {
+  if (task.pass == Pass::recompute && task.op != Op::experts) {
+    fail("{}: of a training step only experts are computed again", label(task));
+  }
   Held held(*schedule_, task, buffers);
   const bool forward = task.pass == Pass::forward;
   switch (task.op) {
