@@ -198,5 +198,42 @@ TEST(RotaryScaling, ReadsTheNewerSpelling) {
   EXPECT_EQ(settings.factor, 2.0);
 }
 
+TEST(RotaryScaling, LongropeDividesEachPairByItsFactor) {
+  const json shorter = {1.0, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0};
+  const json longer = {1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 48.0, 64.0};
+  const json rope = {{"rope_type", "longrope"}, {"short_factor", shorter}, {"long_factor", longer}};
+  const json config = {{"rope_theta", 10000.0},
+                       {"max_position_embeddings", 1024},
+                       {"original_max_position_embeddings", 128},
+                       {"rope_scaling", rope}};
+  const RotarySettings settings = parse(config);
+  EXPECT_EQ(settings.factor, 8.0);
+  EXPECT_NEAR(settings.attention_factor, std::sqrt(1.0 + std::log(8.0) / std::log(128.0)), 1e-12);
+  const auto divided = [](const json& factors) {
+    std::vector<double> result = unscaled(10000.0);
+    for (std::size_t i = 0; i < result.size(); ++i) {
+      result[i] /= factors[i].get<double>();
+    }
+    return result;
+  };
+  expect_frequencies(settings, 128, divided(shorter));
+  expect_frequencies(settings, 129, divided(longer));
+
+  json given = config;
+  given["rope_scaling"]["attention_factor"] = 1.25;
+  EXPECT_EQ(parse(given).attention_factor, 1.25);
+  json inside = config;  // a factor beside the original length in the map is taken
+  inside.erase("original_max_position_embeddings");
+  inside["rope_scaling"]["original_max_position_embeddings"] = 128;
+  inside["rope_scaling"]["factor"] = 4.0;
+  EXPECT_EQ(parse(inside).factor, 4.0);
+
+  json few = config;
+  few["rope_scaling"]["long_factor"] = {1.0, 2.0};
+  EXPECT_TRUE(mentions(error_text([&] { (void)parse(few); }), {"long_factor", "8 positive numbers"}));
+  few["rope_scaling"].erase("long_factor");
+  EXPECT_TRUE(mentions(error_text([&] { (void)parse(few); }), {"long_factor is missing"}));
+}
+
 }  // namespace
 }  // namespace expedite::architecture
