@@ -1,7 +1,6 @@
 // StepRunner's communication tasks.
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <optional>
 #include <span>
 
@@ -34,7 +33,7 @@ class PlanGather final : public runtime::PendingCommunication {
     std::vector<moe::Choices> routing;
     for (const std::vector<std::byte>& block : gather_.blocks()) {
       moe::Choices choices(block.size() / sizeof(moe::Choice));
-      std::memcpy(choices.data(), block.data(), choices.size() * sizeof(moe::Choice));
+      std::ranges::copy(block, std::as_writable_bytes(std::span(choices)).begin());
       routing.push_back(std::move(choices));
     }
     plan_.complete(routing);
