@@ -76,14 +76,9 @@ void read_dots1(const ConfigFields& fields, ModelConfig& config) {
   read_shared_experts(fields, fields.required_integer("n_shared_experts", 0), config);
   read_experts_per_token(fields, kDots1, config);
   read_biased_sigmoid(fields, 1, 1, 0, config);
-  const bool given_null = fields.contains("sliding_window") && !fields.has("sliding_window");
-  config.sliding_window = fields.integer("sliding_window", given_null ? 0 : kWindow);
+  config.sliding_window = read_window(fields, kWindow);
   const std::int64_t first = fields.integer("max_window_layers", kMaxWindowLayers, 0);
-  std::vector<bool> windowed;
-  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-    windowed.push_back(layer >= first);
-  }
-  read_layer_types(fields, windowed, config);
+  read_layer_types(fields, layers_from(first, config.layers), config);
   read_rotary(fields, config.head_dim, 1.0, kDots1, config);
 }
 

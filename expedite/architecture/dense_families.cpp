@@ -9,16 +9,11 @@ namespace {
 void read_qwen_window(const ConfigFields& fields, ModelConfig& config) {
   constexpr std::int64_t kWindow = 4096;
   constexpr std::int64_t kFirst = 28;
-  const bool given_null = fields.contains("sliding_window") && !fields.has("sliding_window");
   const std::int64_t first = fields.integer("max_window_layers", kFirst, 0);
   if (fields.boolean("use_sliding_window", false)) {
-    config.sliding_window = fields.integer("sliding_window", given_null ? 0 : kWindow);
+    config.sliding_window = read_window(fields, kWindow);
   }
-  std::vector<bool> windowed;
-  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-    windowed.push_back(layer >= first);
-  }
-  read_layer_types(fields, windowed, config);
+  read_layer_types(fields, layers_from(first, config.layers), config);
 }
 
 }  // namespace
@@ -35,8 +30,7 @@ void read_mistral(const ConfigFields& fields, ModelConfig& config) {
   constexpr std::int64_t kWindow = 4096;
   read_sizes(fields, kMistral, config);
   read_heads(fields, kMistral, config);
-  const bool given_null = fields.contains("sliding_window") && !fields.has("sliding_window");
-  config.sliding_window = fields.integer("sliding_window", given_null ? 0 : kWindow);
+  config.sliding_window = read_window(fields, kWindow);
   window_everywhere(fields, config);
   read_rotary(fields, config.head_dim, 1.0, kMistral, config);
 }

@@ -144,6 +144,19 @@ void read_sparse_layers(const ConfigFields& fields, ModelConfig& config) {
   }
 }
 
+std::int64_t read_window(const ConfigFields& fields, std::int64_t default_window) {
+  const bool given_null = fields.contains("sliding_window") && !fields.has("sliding_window");
+  return fields.integer("sliding_window", given_null ? 0 : default_window);
+}
+
+std::vector<bool> layers_from(std::int64_t first, std::int64_t layers) {
+  std::vector<bool> chosen;
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    chosen.push_back(layer >= first);
+  }
+  return chosen;
+}
+
 void read_layer_types(const ConfigFields& fields, const std::vector<bool>& otherwise, ModelConfig& config) {
   config.windowed = otherwise;
   if (const nlohmann::json* types = fields.find("layer_types")) {

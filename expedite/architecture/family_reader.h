@@ -32,6 +32,10 @@ void read_experts_per_token(const ConfigFields& fields, const Defaults& defaults
 void read_own_router(const ConfigFields& fields, ModelConfig& config);
 /// Layer i is sparse when it is not listed in mlp_only_layers and i + 1 is a multiple of decoder_sparse_step.
 void read_sparse_layers(const ConfigFields& fields, ModelConfig& config);
+/// sliding_window: 0 where the file says null, and `default_window` where it says nothing.
+[[nodiscard]] std::int64_t read_window(const ConfigFields& fields, std::int64_t default_window);
+/// Of so many layers those from `first` on.
+[[nodiscard]] std::vector<bool> layers_from(std::int64_t first, std::int64_t layers);
 /// Which layers layer_types gives the window; without the field those that `otherwise` says.
 void read_layer_types(const ConfigFields& fields, const std::vector<bool>& otherwise, ModelConfig& config);
 /// All layers have the window, and layer_types may only agree.

@@ -42,8 +42,7 @@ void read_qwen3_moe(const ConfigFields& fields, ModelConfig& config) {
   read_own_router(fields, config);
   read_experts_per_token(fields, kQwen3Moe, config);
   if (fields.boolean("use_sliding_window", false)) {
-    const bool given_null = fields.contains("sliding_window") && !fields.has("sliding_window");
-    config.sliding_window = fields.integer("sliding_window", given_null ? 0 : kWindow);
+    config.sliding_window = read_window(fields, kWindow);
   }
   window_everywhere(fields, config);
   read_rotary(fields, config.head_dim, 1.0, kQwen3Moe, config);
@@ -107,8 +106,7 @@ void read_gpt_oss(const ConfigFields& fields, ModelConfig& config) {
   Defaults defaults = kGptOss;
   defaults.experts_per_token = other;
   read_experts_per_token(fields, defaults, config);
-  const bool given_null = fields.contains("sliding_window") && !fields.has("sliding_window");
-  config.sliding_window = fields.integer("sliding_window", given_null ? 0 : kGptOssWindow);
+  config.sliding_window = read_window(fields, kGptOssWindow);
   std::vector<bool> alternating;  // beginning with the first
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     alternating.push_back(layer % 2 == 0);
