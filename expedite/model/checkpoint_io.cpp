@@ -66,26 +66,46 @@ void gather(const TensorPart& part, std::int64_t origin, const T* tensor, T* to)
   }
 }
 
-/// Fills a part from a tensor that holds those of all experts, of which it reads this expert's alone.
-void read_fused(const CheckpointTensor& tensor, const TensorPart& part, const hf::SafetensorsFolder& folder,
-                TensorView destination) {
-  const std::int64_t slab = tensor.shape.elements() / tensor.shape[0];
-  const std::int64_t expert = part.begin / slab;
-  std::vector<float> values(static_cast<std::size_t>(slab));
-  if (folder.contains(tensor.name)) {
-    folder.read_rows(tensor.name, expert, TensorView(std::span(values)).reshape({1, slab}));
-  } else {
-    hf::read_mxfp4(folder, tensor.name, expert, tensor.shape, values);
+/// Fills parts from a tensor that holds those of all experts, of which it reads each expert's once.
+class FusedReader {
+ public:
+  FusedReader(const CheckpointTensor& tensor, const hf::SafetensorsFolder& folder)
+      : tensor_(tensor), folder_(folder), slab_(tensor.shape.elements() / tensor.shape[0]) {}
+
+  void read(const TensorPart& part, TensorView destination) {
+    load(part.begin / slab_);
+    std::vector<float> ordered(static_cast<std::size_t>(part.elements()));
+    gather(part, expert_ * slab_, values_.data(), ordered.data());
+    kernels::convert(TensorView(std::span(ordered)).reshape(destination.shape()), destination);
   }
-  std::vector<float> ordered(static_cast<std::size_t>(part.elements()));
-  gather(part, expert * slab, values.data(), ordered.data());
-  kernels::convert(TensorView(std::span(ordered)).reshape(destination.shape()), destination);
-}
+
+ private:
+  void load(std::int64_t expert) {
+    if (expert == expert_) {
+      return;
+    }
+    values_.resize(static_cast<std::size_t>(slab_));
+    if (folder_.contains(tensor_.name)) {
+      folder_.read_rows(tensor_.name, expert, TensorView(std::span(values_)).reshape({1, slab_}));
+    } else {
+      hf::read_mxfp4(folder_, tensor_.name, expert, tensor_.shape, values_);
+    }
+    expert_ = expert;
+  }
+
+  const CheckpointTensor& tensor_;
+  const hf::SafetensorsFolder& folder_;
+  std::int64_t slab_;  // elements of one expert
+  std::int64_t expert_ = -1;
+  std::vector<float> values_;
+};
 
 void read_tensor(const CheckpointTensor& tensor, StateTensor which, const hf::SafetensorsFolder& folder) {
   if (tensor.bias != nullptr) {
     folder.read(tensor.name, TensorView(std::span(*tensor.bias)));
+    return;
   }
+  FusedReader fused(tensor, folder);
   for (const TensorPart& part : tensor.parts) {
     if (part.parameter == nullptr) {
       continue;
@@ -93,7 +113,7 @@ void read_tensor(const CheckpointTensor& tensor, StateTensor which, const hf::Sa
     if (tensor.parts.size() == 1 && part.contiguous()) {
       folder.read(tensor.name, view_of(part, which).reshape(tensor.shape));
     } else {
-      read_fused(tensor, part, folder, view_of(part, which));
+      fused.read(part, view_of(part, which));
     }
   }
 }
