@@ -1,4 +1,4 @@
-#include "expedite/model/rotate.h"
+#include "expedite/model/attention_heads.h"
 
 #include <algorithm>
 #include <vector>
@@ -6,6 +6,15 @@
 #include "expedite/architecture/rotary_scaling.h"
 
 namespace expedite::model {
+
+kernels::AttentionOptions attention_options(const ModelConfig& config, std::int64_t layer) {
+  return {.heads = config.heads,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
+          .value_dim = config.value_dim,
+          .scale = config.attention_scale,
+          .sliding_window = config.window(layer)};
+}
 
 TensorView split_heads(const TensorView& matrix, std::int64_t heads) {
   return TensorView(matrix.data(), matrix.dtype(), {matrix.rows(), heads, matrix.columns() / heads},

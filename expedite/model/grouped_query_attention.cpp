@@ -9,18 +9,10 @@
 #include "expedite/kernels/matmul.h"
 #include "expedite/kernels/rms_norm.h"
 #include "expedite/kernels/rotary.h"
-#include "expedite/model/rotate.h"
+#include "expedite/model/attention_heads.h"
 
 namespace expedite::model {
 namespace {
-
-kernels::AttentionOptions attention_options(const ModelConfig& config, std::int64_t layer) {
-  return {.heads = config.heads,
-          .kv_heads = config.kv_heads,
-          .head_dim = config.head_dim,
-          .scale = config.attention_scale,
-          .sliding_window = config.window(layer)};
-}
 
 /// The parts of a fused [T, (heads + 2 kv_heads) D] matrix.
 struct Projections {

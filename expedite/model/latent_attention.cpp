@@ -7,7 +7,7 @@
 #include "expedite/kernels/latent_heads.h"
 #include "expedite/kernels/matmul.h"
 #include "expedite/kernels/rms_norm.h"
-#include "expedite/model/rotate.h"
+#include "expedite/model/attention_heads.h"
 
 namespace expedite::model {
 namespace {
@@ -31,15 +31,6 @@ struct Columns {
 
 std::int64_t expanded_size(const ModelConfig& config) {
   return config.heads * (config.qk_nope_head_dim + config.value_dim);
-}
-
-kernels::AttentionOptions latent_options(const ModelConfig& config, std::int64_t layer) {
-  return {.heads = config.heads,
-          .kv_heads = config.heads,
-          .head_dim = config.head_dim,
-          .value_dim = config.value_dim,
-          .scale = config.attention_scale,
-          .sliding_window = config.window(layer)};
 }
 
 /// Matrices of one row per token for the time of a call.
@@ -126,8 +117,8 @@ void latent_forward(const ModelConfig& config, std::int64_t layer, const Attenti
                config.qk_nope_head_dim);
   rotate_heads(config, batch, {split_heads(rope_key, 1)}, kernels::Rotation::forward);
   kernels::assemble_heads(expanded, rope_key, config.heads, kept.key, kept.value);
-  kernels::attention_forward({kept.query, kept.key, kept.value}, batch.bounds, latent_options(config, layer),
-                             kept.context, kept.log_sum_exp, pool);
+  kernels::attention_forward({kept.query, kept.key, kept.value}, batch.bounds,
+                             attention_options(config, layer), kept.context, kept.log_sum_exp, pool);
   kernels::matmul(kept.context, weights.output->weight, mid, {.transpose_b = true});
   if (weights.output_bias != nullptr) {
     kernels::add_bias(weights.output_bias->weight, mid);
@@ -149,7 +140,7 @@ void latent_input_grad(const ModelConfig& config, std::int64_t layer, AttentionW
   const TensorView grad_value = scratch.take(config.value_size());
   kernels::matmul(grad_mid, weights.output->weight, grad_context);
   kernels::attention_backward(grad_context, {kept.query, kept.key, kept.value}, kept.context,
-                              kept.log_sum_exp, batch.bounds, latent_options(config, layer),
+                              kept.log_sum_exp, batch.bounds, attention_options(config, layer),
                               {grads.query, grad_key, grad_value}, pool);
 
   const TensorView grad_rope_key = grads.compressed.columns_slice(columns.query + columns.kv, columns.rope);
